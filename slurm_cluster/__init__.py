@@ -1,0 +1,1 @@
+"""AWS CDK v2 constructs for Slurm clusters on EC2."""

@@ -1,0 +1,30 @@
+"""Paths and tags that node programs, constructs and the rehearsal share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CONFIG_DIR = Path("/etc/slurm-cluster")
+"""Holds ``node.json`` (see NodeIdentity) and ``override.d``."""
+
+OVERRIDE_DIR = CONFIG_DIR / "override.d"
+"""``<file>.conf`` here is appended to the rendered file of that name, e.g. ``slurm.conf``; for sites."""
+
+INSTALL_DIR = Path("/opt/slurm-cluster")
+"""Node bundles by key; ``current`` links to the one in use."""
+
+STATE_DIR = Path("/var/lib/slurm-cluster")
+"""What a node remembers across reboots."""
+
+STATUS_FILE = STATE_DIR / "status.json"
+"""Progress and outcome of ``bootstrap`` in this boot, see runtime.node.status."""
+
+COMMAND = Path("/usr/local/sbin/slurm-cluster")
+"""Entry point on a node: ``slurm-cluster bootstrap | apply | smoke-test | ...``."""
+
+FAILURE_PREFIX = "slurm-cluster: FAILED"
+"""A failed boot prints ``slurm-cluster: FAILED step=... reason=...`` once to the console."""
+
+CLUSTER_TAG = "slurm-cluster:cluster"
+ROLE_TAG = "slurm-cluster:role"
+NODE_TAG = "slurm-cluster:node"

@@ -1,0 +1,1 @@
+"""The synthesized cluster on this machine, without an AWS account."""

@@ -1,0 +1,1 @@
+"""All that runs on AWS: standard library and boto3 only."""

@@ -1,0 +1,1 @@
+"""Programs that make an EC2 instance a Slurm node."""
