@@ -1,0 +1,1 @@
+"""The rehearsed VPC: routing, security groups, instance metadata, DNS and the way to the AWS API."""
