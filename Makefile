@@ -72,6 +72,10 @@ synth: deps ## write the CloudFormation template to cdk.out
 diff: deps ## show what a deploy would change in your account
 	$(CDK) diff
 
+.PHONY: bootstrap
+bootstrap: deps ## make the stack that the CDK itself needs, once per account and Region
+	$(CDK) bootstrap
+
 .PHONY: deploy
 deploy: deps ## deploy app.py to the AWS account of your credentials
 	$(CDK) deploy
