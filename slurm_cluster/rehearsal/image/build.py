@@ -1,0 +1,172 @@
+"""Builds the image: debootstrap, packages, files. A finished image is never changed; nodes lay an overlay over it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slurm_cluster.rehearsal.image import mirror, recipe
+from slurm_cluster.rehearsal.paths import cache_dir
+
+Log = Callable[[str], None]
+
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_UNUSED_SECONDS = 24 * 3600.0
+_ROOT_SCRIPT = """
+mount -t proc proc "$1/proc"
+mount -t sysfs -o ro sysfs "$1/sys"
+touch "$1/etc/resolv.conf" "$1/etc/hosts"
+mount --bind /etc/resolv.conf "$1/etc/resolv.conf"
+mount --bind /etc/hosts "$1/etc/hosts"
+root=$1; shift
+exec chroot "$root" "$@"
+"""
+_PACKAGE_SERVICES_STAY_OFF = "#!/bin/sh\nexit 101\n"
+
+
+class ImageError(RuntimeError):
+    """The image could not be built; the message says which step failed and ends with its output."""
+
+
+def ensure_baked_image(log: Log) -> Path:
+    """Return the root directory of the image, building it first when there is none of this recipe.
+
+    It stays in the cache directory. Concurrent callers wait for one build.
+
+    Args:
+        log: told what is being done and how long it took, a line at a time.
+
+    Raises:
+        ImageError: a step of the build failed.
+    """
+    architecture = _architecture()
+    images = cache_dir() / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    image = images / f"{recipe.SUITE}-{architecture}-{recipe.digest(architecture)}"
+    with _locked(images / "lock", log):
+        if not image.exists():
+            _remove_unused(images)
+            log(f"building the node image {image.name}")
+            began = time.monotonic()
+            _build(image, architecture, log)
+            log(f"built the node image in {time.monotonic() - began:.0f} s")
+        os.utime(image)
+    return image
+
+
+def _architecture() -> str:
+    machine = os.uname().machine
+    known = {"x86_64": "amd64", "aarch64": "arm64"}
+    if machine not in known:
+        raise ImageError(f"machine type {machine!r} has no node image: use one of {', '.join(known)}")
+    return known[machine]
+
+
+@contextmanager
+def _locked(path: Path, log: Log) -> Iterator[None]:
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log("waiting for another session that builds the node image")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_unused(images: Path) -> None:
+    """Remove builds that were cut off, and images that no node uses and no session asked for during the last day."""
+    mounts = Path("/proc/self/mounts").read_text()
+    for path in images.iterdir():
+        cut_off = path.suffix == ".building"
+        unused = path.is_dir() and str(path) not in mounts and time.time() - path.stat().st_mtime > _UNUSED_SECONDS
+        if cut_off or unused:
+            shutil.rmtree(path)
+
+
+def _build(image: Path, architecture: str, log: Log) -> None:
+    root = image.with_suffix(".building")
+    url = mirror.mirror()
+    log(f"  Debian {recipe.SUITE} from {url}")
+    _run(
+        "debootstrap",
+        "debootstrap",
+        *("--variant=minbase", f"--arch={architecture}", f"--keyring={_KEYRING}"),
+        *(recipe.SUITE, str(root), url),
+    )
+    _write(root / "etc/apt/sources.list", "".join(f"deb {url} {suite} main\n" for suite in _suites()))
+    _write(root / "usr/sbin/policy-rc.d", _PACKAGE_SERVICES_STAY_OFF, mode=0o755)
+    # Nothing is lost when the host stops: only a whole image is used.
+    _write(root / "etc/dpkg/dpkg.cfg.d/rehearsal", "force-unsafe-io\n")
+    log(f"  {len(recipe.packages())} packages and what they need")
+    _in_root(root, "apt-get", "update")
+    _in_root(root, "apt-get", "-y", "--no-install-recommends", "install", *recipe.packages())
+    _in_root(root, "apt-get", "clean")
+    _copy_files(root)
+    _in_root(root, "systemctl", "mask", *recipe.MASKED_UNITS)
+    _in_root(root, "systemctl", "disable", *recipe.DISABLED_UNITS)
+    _in_root(root, "systemctl", "enable", *recipe.ENABLED_UNITS)
+    _forget_identity(root)
+    root.rename(image)
+
+
+def _suites() -> tuple[str, ...]:
+    return (recipe.SUITE, f"{recipe.SUITE}-updates")
+
+
+def _copy_files(root: Path) -> None:
+    shutil.copytree(
+        recipe.FILES, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"), copy_function=_copy_file
+    )
+    for path, text in recipe.environment_files().items():
+        _write(root / path.lstrip("/"), text)
+
+
+def _copy_file(source: str, target: str) -> None:
+    """Copy as a package installs: owned by root, whoever holds the source tree."""
+    _write(Path(target), Path(source).read_text())
+
+
+def _forget_identity(root: Path) -> None:
+    """Remove what must differ between nodes, and what only the build needed."""
+    (root / "etc/machine-id").write_text("")
+    for path in (
+        *("var/lib/dbus/machine-id", "etc/hostname", "etc/resolv.conf", "etc/munge/munge.key"),
+        *("usr/sbin/policy-rc.d", "etc/dpkg/dpkg.cfg.d/rehearsal"),
+    ):
+        (root / path).unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def _in_root(root: Path, *argv: str) -> None:
+    """Run a program in the image; its mounts vanish with it, also when it is killed."""
+    _run(
+        " ".join(argv[:2]),
+        *("unshare", "--mount", "--pid", "--fork", "--kill-child"),
+        *("sh", "-ec", _ROOT_SCRIPT, "sh", str(root), *argv),
+    )
+
+
+def _run(step: str, *argv: str) -> None:
+    environment = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LC_ALL": "C.UTF-8",
+        "DEBIAN_FRONTEND": "noninteractive",
+        **mirror.proxy_environment(),
+    }
+    done = subprocess.run(
+        argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.splitlines()[-20:])
+        raise ImageError(f"building the node image: {step} ended with status {done.returncode}:\n{tail}")

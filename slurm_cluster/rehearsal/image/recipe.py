@@ -1,0 +1,74 @@
+"""What is in the image, and what in it differs from Debian's own EC2 image."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from slurm_cluster.rehearsal.node_exec import ENVIRONMENT_FILE
+
+SUITE = "trixie"
+API_ENDPOINT = "http://aws:4566"
+"""Where nodes find AWS's APIs. One label: in a name with a dot S3 takes the first part for a bucket."""
+
+BASE_PACKAGES = (
+    *("systemd", "systemd-sysv", "dbus", "libpam-systemd", "ca-certificates", "netbase", "procps"),
+    *("iproute2", "iputils-ping", "sudo", "less", "curl", "gnupg", "e2fsprogs"),
+    *("python3", "cloud-init"),
+)
+"""What Debian's EC2 image has and node programs or their users count on."""
+
+NODE_PACKAGES = ("python3-boto3", "munge", "slurmctld", "slurmd", "slurm-client", "nftables", "xfsprogs")
+"""What a node would install on EC2 as it boots."""
+
+MASKED_UNITS = (
+    *("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer"),
+    *("e2scrub_reap.service", "fstrim.timer", "xfs_scrub_all.timer", "system-xfs_scrub.slice"),
+    *("systemd-pstore.service", "cloud-init-hotplugd.socket", "getty@.service", "console-getty.service"),
+)
+"""Work on the machine's disks, kernel or terminals, which are the host's."""
+
+DISABLED_UNITS = ("munge.service", "slurmctld.service", "slurmd.service")
+"""Packages start these; on a node they wait for its key and its configuration."""
+
+ENABLED_UNITS = ("amazon-ssm-agent.service",)
+
+REPLACED = (
+    "SSM agent: a stand-in unit; Run Command enters the node from the host",
+    "EC2 data source of cloud-init: told that this is EC2 (no DMI data); the rest is cloud-init's own",
+    f"API end point: AWS_ENDPOINT_URL={API_ENDPOINT} in the environment of services and log-ins",
+    "packages: already in the image",
+    "cgroup v2: slurmd runs with its cgroup/v1 plugin (freezer, cpuset, devices)",
+    "memory limits of jobs: not enforced (override.d/cgroup.conf: ConstrainRAMSpace=no, ConstrainSwapSpace=no)",
+    "memory use of jobs: read from /proc (override.d/slurm.conf: JobAcctGatherType=jobacct_gather/linux)",
+    "kernel, clock, CPU count and memory: those of this machine",
+)
+"""One line for each thing in which a node differs from an EC2 instance; every report prints them."""
+
+FILES = Path(__file__).parent / "files"
+"""Copied over the installed system, path by path."""
+
+
+def packages() -> tuple[str, ...]:
+    """Return every package that is installed on top of debootstrap's minimal system."""
+    return BASE_PACKAGES + NODE_PACKAGES
+
+
+def environment_files() -> dict[str, str]:
+    """Return the files, by absolute path, that name the API end point to services and to log-in sessions."""
+    variable = f"AWS_ENDPOINT_URL={API_ENDPOINT}"
+    return {
+        ENVIRONMENT_FILE: f"{variable}\n",
+        "/etc/systemd/system.conf.d/50-rehearsal.conf": f"[Manager]\nDefaultEnvironment={variable}\n",
+    }
+
+
+def digest(architecture: str) -> str:
+    """Return a name for what the recipe builds on ``architecture``: it changes when this directory does."""
+    state = hashlib.sha256(repr((architecture, packages(), environment_files())).encode())
+    here = Path(__file__).parent
+    for path in sorted(here.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            state.update(f"{path.relative_to(here)}\0{path.stat().st_size}\0".encode())
+            state.update(path.read_bytes())
+    return state.hexdigest()[:12]
