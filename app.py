@@ -1,0 +1,249 @@
+"""The app: context of cdk.json or of ``-c key=value`` -> one stack with one cluster.
+
+``CONTEXT`` lists the keys; the README explains them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aws_cdk as cdk
+import cdk_nag
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from slurm_cluster import OperatingSystem, PortRange, SlurmCluster
+
+_OPERATING_SYSTEMS = {
+    "debian-13": OperatingSystem.debian_13,
+    "ubuntu-24.04": OperatingSystem.ubuntu_24_04,
+    "ubuntu-26.04": OperatingSystem.ubuntu_26_04,
+}
+_INSTANCE_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionSettings:
+    """One item of the context key ``partitions``."""
+
+    name: str
+    instance_type: ec2.InstanceType
+    static_nodes: int
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a text")
+    return value
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,9}", str(value)):
+        raise ValueError("expected a whole number")
+    return int(value)
+
+
+def _flag(value: Any) -> bool:
+    if str(value).lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return str(value).lower() == "true"
+
+
+def _instance_type(value: Any) -> ec2.InstanceType:
+    if not isinstance(value, str) or not _INSTANCE_TYPE.fullmatch(value):
+        raise ValueError("expected an EC2 instance type such as c7i.large")
+    return ec2.InstanceType(value)
+
+
+def _list(value: Any) -> list[str]:
+    """Read a JSON list, or the comma-separated text that the command line can give."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list) or not items or not all(isinstance(item, str) and item for item in items):
+        raise ValueError("expected a list, or values with commas between them")
+    return items
+
+
+def _ports(value: Any) -> PortRange:
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", str(value))
+    if match is None:
+        raise ValueError("expected two ports such as 60001-63000")
+    return PortRange(int(match[1]), int(match[2]))
+
+
+def _operating_system(value: Any) -> OperatingSystem:
+    if value not in _OPERATING_SYSTEMS:
+        raise ValueError(f"expected one of {', '.join(_OPERATING_SYSTEMS)}")
+    return _OPERATING_SYSTEMS[value]()
+
+
+def _partitions(value: Any) -> list[PartitionSettings]:
+    form = 'expected a list such as [{"name": "cpu", "instance_type": "c7i.large", "static_nodes": 2}]'
+    try:
+        items = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError as error:
+        raise ValueError(form) from error
+    if not isinstance(items, list) or not items:
+        raise ValueError(form)
+    found = []
+    for item in items:
+        if not isinstance(item, dict) or set(item) != {"name", "instance_type", "static_nodes"}:
+            raise ValueError(form)
+        found.append(
+            PartitionSettings(
+                name=_text(item["name"]),
+                instance_type=_instance_type(item["instance_type"]),
+                static_nodes=_number(item["static_nodes"]),
+            )
+        )
+    return found
+
+
+CONTEXT: Mapping[str, Callable[[Any], Any]] = {
+    "stack_name": _text,
+    "cluster_name": _text,
+    "head_instance_type": _instance_type,
+    "head_generation": _number,
+    "state_volume_gib": _number,
+    "partitions": _partitions,
+    "default_partition": _text,
+    "operating_system": _operating_system,
+    "image_generation": _number,
+    "srun_ports": _ports,
+    "job_credentials": _flag,
+    "vpc_id": _text,
+    "subnet_ids": _list,
+    "availability_zones": _list,
+}
+"""Every context key of the app and what reads its value."""
+
+
+def read_context(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in ``given``; keys with a colon or an ``@`` are CDK's own and are left alone.
+
+    Raises:
+        ValueError: keys that nothing reads, or values that are not allowed; all of them in one message.
+    """
+    settings: dict[str, Any] = {}
+    problems = []
+    for key, value in given.items():
+        if ":" in key or key.startswith("@"):
+            continue
+        if key not in CONTEXT:
+            problems.append(f"context key {key!r} is not known: the keys are {', '.join(CONTEXT)}")
+            continue
+        try:
+            settings[key] = CONTEXT[key](value)
+        except ValueError as error:
+            problems.append(f"context {key} is {value!r}: {error}")
+    if "subnet_ids" in given and not {"vpc_id", "availability_zones"} <= set(given):
+        problems.append("context subnet_ids needs vpc_id and availability_zones, one zone for each subnet")
+    if "subnet_ids" in settings and len(settings["subnet_ids"]) != len(settings.get("availability_zones", [])):
+        problems.append("context subnet_ids and availability_zones differ in length: give one zone for each subnet")
+    if "vpc_id" in given and "availability_zones" in given and "subnet_ids" not in given:
+        problems.append("context availability_zones with vpc_id needs subnet_ids; vpc_id alone looks both up")
+    if "partitions" not in given:
+        problems.append("context partitions is missing: list at least one, as cdk.json does")
+    if problems:
+        raise ValueError("\n".join(problems))
+    return settings
+
+
+def _vpc(scope: Construct, settings: Mapping[str, Any]) -> ec2.IVpc | None:
+    if "vpc_id" not in settings:
+        return None
+    if "subnet_ids" not in settings:
+        return ec2.Vpc.from_lookup(scope, "Vpc", vpc_id=settings["vpc_id"])
+    return ec2.Vpc.from_vpc_attributes(
+        scope,
+        "Vpc",
+        vpc_id=settings["vpc_id"],
+        availability_zones=settings["availability_zones"],
+        private_subnet_ids=settings["subnet_ids"],
+    )
+
+
+def build(app: cdk.App) -> cdk.Stack:
+    """Define the stack that the app's context asks for.
+
+    Raises:
+        ValueError: the context is not allowed.
+    """
+    settings = read_context(app.node.get_all_context())
+    looks_up = "vpc_id" in settings and "subnet_ids" not in settings
+    account, region = os.environ.get("CDK_DEFAULT_ACCOUNT"), os.environ.get("CDK_DEFAULT_REGION")
+    if looks_up and not (account and region):
+        raise ValueError(
+            "context vpc_id alone is looked up in your account: sign in and set a Region, "
+            "or give subnet_ids and availability_zones as well"
+        )
+    stack = cdk.Stack(
+        app,
+        settings.get("stack_name", "SlurmCluster"),
+        # without a look-up, one template serves every account and Region
+        env=cdk.Environment(account=account, region=region) if looks_up else None,
+    )
+    options = {
+        name: settings[name]
+        for name in (
+            "cluster_name",
+            "default_partition",
+            "head_generation",
+            "head_instance_type",
+            "image_generation",
+            "job_credentials",
+            "operating_system",
+            "srun_ports",
+        )
+        if name in settings
+    }
+    if "vpc_id" not in settings:
+        options["availability_zones"] = settings.get("availability_zones")
+    if "state_volume_gib" in settings:
+        options["state_volume_size"] = cdk.Size.gibibytes(settings["state_volume_gib"])
+    cluster = SlurmCluster(stack, "Cluster", vpc=_vpc(stack, settings), **options)
+    partitions = [
+        cluster.add_partition(item.name, instance_type=item.instance_type, static_nodes=item.static_nodes)
+        for item in settings["partitions"]
+    ]
+    head, job_user = cluster.head_node.instance.instance_id, cluster.foundation.operating_system.job_user
+    cdk.CfnOutput(
+        stack,
+        "Shell",
+        description="Opens a shell as the job user on the head node",
+        value=f"aws ssm start-session --region {stack.region} --target {head} "
+        f"--document-name AWS-StartInteractiveCommand --parameters 'command=[\"sudo -iu {job_user}\"]'",
+    )
+    cdk.CfnOutput(stack, "HeadInstanceId", description="Instance id of the head node", value=head)
+    cdk.CfnOutput(
+        stack,
+        "NodeNames",
+        description="Slurm's names of the workers",
+        value=" ".join(name for partition in partitions for name in partition.node_names),
+    )
+    cdk.CfnOutput(
+        stack,
+        "StateVolumeId",
+        description="Volume with the head's state, which deleting the stack leaves to you",
+        value=cluster.head_node.state_volume.volume_id,
+    )
+    return stack
+
+
+def main() -> None:
+    app = cdk.App(analytics_reporting=False)
+    try:
+        build(app)
+    except ValueError as error:
+        sys.exit(f"slurm_cluster: {error}")
+    cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    app.synth()
+
+
+if __name__ == "__main__":
+    main()

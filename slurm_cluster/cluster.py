@@ -1,0 +1,112 @@
+"""SlurmCluster: a network, a head node and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jsii
+from aws_cdk import Size
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from slurm_cluster.foundation import ClusterFoundation
+from slurm_cluster.head_node import HeadNode
+from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange
+from slurm_cluster.network import ClusterNetwork
+from slurm_cluster.operating_system import OperatingSystem
+from slurm_cluster.partition import Partition
+
+
+@jsii.implements(ec2.IConnectable)
+class SlurmCluster(Construct):
+    """A Slurm cluster on EC2.
+
+    Args:
+        scope: parent construct.
+        construct_id: id in the parent.
+        vpc: your VPC, also one of another stack; a new one by default, see ClusterNetwork.
+        subnet: subnet of your VPC for the nodes; its first private subnet with egress by default.
+        availability_zones: zones of the new VPC; the first two of the Region by default.
+        head_instance_type: EC2 instance type of the head; ``t3.medium`` by default.
+        head_generation: raise it by one to replace the head, which keeps its state volume.
+        state_volume_size: size of the head's state volume; 50 GiB by default.
+        cluster_name: slurm.conf's ClusterName; ``slurm`` by default.
+        operating_system: what the nodes boot; Debian 13 by default.
+        image_generation: raise it by one to replace every node by one with the newest public image.
+        srun_ports: TCP ports on which srun and salloc listen; 1024-65535 by default, see ClusterFoundation.
+        default_partition: where jobs go that name no partition; the first partition by default.
+        job_credentials: whether jobs may use the instance role of their node; no by default, see ClusterFoundation.
+
+    Raises:
+        ValueError: an option is not allowed; the message says what is.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        vpc: ec2.IVpc | None = None,
+        subnet: ec2.ISubnet | None = None,
+        availability_zones: Sequence[str] | None = None,
+        head_instance_type: ec2.InstanceType | None = None,
+        head_generation: int = 1,
+        state_volume_size: Size | None = None,
+        cluster_name: str = "slurm",
+        operating_system: OperatingSystem | None = None,
+        image_generation: int = 1,
+        srun_ports: PortRange = UNPRIVILEGED_TCP,
+        default_partition: str | None = None,
+        job_credentials: bool = False,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.network = ClusterNetwork(self, "Network", vpc=vpc, subnet=subnet, availability_zones=availability_zones)
+        self.foundation = ClusterFoundation(
+            self,
+            "Foundation",
+            network=self.network,
+            cluster_name=cluster_name,
+            operating_system=operating_system,
+            image_generation=image_generation,
+            srun_ports=srun_ports,
+            default_partition=default_partition,
+            job_credentials=job_credentials,
+        )
+        self.head_node = HeadNode(
+            self,
+            "HeadNode",
+            foundation=self.foundation,
+            instance_type=head_instance_type,
+            generation=head_generation,
+            state_volume_size=state_volume_size,
+        )
+
+    def add_partition(
+        self,
+        partition_name: str,
+        *,
+        instance_type: ec2.InstanceType,
+        static_nodes: int,
+        root_volume_size: Size | None = None,
+    ) -> Partition:
+        """Define a partition of the cluster; the options are those of Partition.
+
+        Raises:
+            ValueError: an option is not allowed; the message says what is.
+        """
+        return Partition(
+            self,
+            partition_name,
+            foundation=self.foundation,
+            partition_name=partition_name,
+            instance_type=instance_type,
+            static_nodes=static_nodes,
+            root_volume_size=root_volume_size,
+        )
+
+    @property
+    def connections(self) -> ec2.Connections:
+        """Connections of all nodes: a peer that allows the cluster allows the head and every worker."""
+        security = self.foundation.security
+        return ec2.Connections(security_groups=[security.head_group, security.worker_group])

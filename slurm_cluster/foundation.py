@@ -1,0 +1,165 @@
+"""ClusterFoundation: what the nodes of one cluster have in common."""
+
+from __future__ import annotations
+
+from aws_cdk import Acknowledgment, Annotations, Aws, Fn, RemovalPolicy, Validations
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_secretsmanager as secretsmanager
+from constructs import Construct
+
+from slurm_cluster.desired_state import DesiredState
+from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, SlurmPorts
+from slurm_cluster.model.names import cluster_name_problem, duplicates, partition_name_problem
+from slurm_cluster.model.spec import BUNDLE_PARAMETER, CLUSTER_PARAMETER, BundleSpec
+from slurm_cluster.network import ClusterNetwork
+from slurm_cluster.node_bundle import define_node_bundle
+from slurm_cluster.node_role import NodeRole
+from slurm_cluster.operating_system import OperatingSystem
+from slurm_cluster.security import ClusterSecurity
+
+_PORTS_OF_ONE_SRUN = 6
+"""Ports that an srun over 48 nodes opens, srun(1) and slurm.conf(5) SrunPortRange."""
+
+
+class ClusterFoundation(Construct):
+    """Identity, place, security groups, munge key, image and desired state of a cluster.
+
+    SlurmCluster makes one for you. By hand, pass it to one HeadNode and to any number of Partitions.
+
+    Args:
+        scope: parent construct.
+        construct_id: id in the parent.
+        network: where the nodes run.
+        cluster_name: slurm.conf's ClusterName; ``slurm`` by default.
+        operating_system: what the nodes boot; Debian 13 by default.
+        image_generation: raise it by one to replace every node by one with the newest public image.
+        srun_ports: TCP ports on which srun and salloc listen; 1024-65535 by default, where the kernel chooses. A
+            narrower range holds 6 ports for each concurrent srun over up to 48 nodes, and 2 more for each further 48.
+        default_partition: where jobs go that name no partition; the first partition by default.
+        job_credentials: whether jobs may use the instance role of their node, and so read the munge key and act as a
+            node; no by default.
+
+    Raises:
+        ValueError: the cluster name, the partition name or the port range is not allowed.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        network: ClusterNetwork,
+        cluster_name: str = "slurm",
+        operating_system: OperatingSystem | None = None,
+        image_generation: int = 1,
+        srun_ports: PortRange = UNPRIVILEGED_TCP,
+        default_partition: str | None = None,
+        job_credentials: bool = False,
+    ) -> None:
+        self.network = network
+        self.cluster_name = cluster_name
+        self.operating_system = operating_system or OperatingSystem.debian_13()
+        self.ports = SlurmPorts(srun=srun_ports)
+        self.job_credentials = job_credentials
+        self._image_generation = image_generation
+        self._default_partition = default_partition
+        self._partitions: list[str] = []
+        if problems := self._problems():
+            raise ValueError("; ".join(problems))
+
+        super().__init__(scope, construct_id)
+        address = self.node.addr[-8:]
+        stack_guid = Fn.select(2, Fn.split("/", Aws.STACK_ID))
+        self.cluster_id = f"{stack_guid}-{address}"
+        """Value of the tag that all instances of the cluster have."""
+        self.zone_name = f"{address}.{stack_guid}.slurm.internal"
+        """Private DNS zone of the cluster; unique, so that clusters can share a VPC."""
+
+        self.security = ClusterSecurity(self, "Security", vpc=network.vpc, ports=self.ports)
+        self.munge_key = self._define_munge_key()
+        self.bundle = define_node_bundle(self, "NodePrograms")
+        self.desired_state = DesiredState(self, "DesiredState", address=address)
+        self.desired_state.publish_bundle(BundleSpec(bucket=self.bundle.s3_bucket_name, key=self.bundle.s3_object_key))
+        self.worker_access = NodeRole(
+            self,
+            "WorkerAccess",
+            description="Workers of a Slurm cluster",
+            parameters=self.desired_state.arns(BUNDLE_PARAMETER, CLUSTER_PARAMETER),
+            munge_key=self.munge_key,
+            bundle=self.bundle,
+        )
+        self._images = Construct(self, "Images")
+        if job_credentials:
+            Annotations.of(self).add_warning_v2(
+                "slurm-cluster:jobCredentials",
+                "job_credentials=True lets every job use the instance role of its node: it can read the munge key and "
+                "so act as any user of the cluster. Give jobs credentials of their own instead, where you can.",
+            )
+
+    def _problems(self) -> list[str]:
+        problems = []
+        if problem := cluster_name_problem(self.cluster_name):
+            problems.append(problem)
+        if self._default_partition is not None and (problem := partition_name_problem(self._default_partition)):
+            problems.append(problem)
+        if self._image_generation < 1:
+            problems.append(f"image_generation is {self._image_generation}: give 1 or more")
+        return [*problems, *_srun_port_problems(self.ports, self.operating_system)]
+
+    def _define_munge_key(self) -> secretsmanager.Secret:
+        key = secretsmanager.Secret(
+            self,
+            "MungeKey",
+            description="munge key of a Slurm cluster",
+            # letters and digits only: 128 of them carry 762 bits
+            generate_secret_string=secretsmanager.SecretStringGenerator(password_length=128, exclude_punctuation=True),
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        Validations.of(key).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-SMG4",
+                reason="All nodes must hold the same munge key at the same time: a rotation behind their backs would "
+                "cut every running node off from the controller.",
+            )
+        )
+        return key
+
+    def image(self, architecture: str) -> ec2.IMachineImage:
+        """Return the image of the cluster's nodes for ``amd64`` or ``arm64``."""
+        return self.operating_system.image(self._images, architecture, generation=self._image_generation)
+
+    def register_partition(self, name: str) -> bool:
+        """Take up a partition and return whether it is the default one; Partition calls this.
+
+        Raises:
+            ValueError: the cluster has a partition of this name.
+        """
+        if duplicates([*self._partitions, name]):
+            raise ValueError(
+                f"partition name {name!r} is taken: the cluster has {', '.join(self._partitions)}; choose another"
+            )
+        self._partitions.append(name)
+        return name == (self._default_partition or self._partitions[0])
+
+
+def _srun_port_problems(ports: SlurmPorts, system: OperatingSystem) -> list[str]:
+    if ports.srun == UNPRIVILEGED_TCP:
+        return []
+    problems = []
+    if not system.narrows_srun_ports:
+        problems.append(
+            f"srun_ports {ports.srun} is not allowed on {system.name}: only Slurm 24.05.1 and newer keep all of srun's "
+            f"ports inside a range; leave it at {UNPRIVILEGED_TCP}"
+        )
+    if ports.srun not in UNPRIVILEGED_TCP:
+        problems.append(f"srun_ports {ports.srun} is not allowed: choose ports from {UNPRIVILEGED_TCP}")
+    for name, port in (("slurmctld", ports.slurmctld), ("slurmd", ports.slurmd)):
+        if PortRange(port, port) in ports.srun:
+            problems.append(f"srun_ports {ports.srun} contains {port}, the port of {name}: choose a range without it")
+    size = ports.srun.last - ports.srun.first + 1
+    if size < _PORTS_OF_ONE_SRUN:
+        problems.append(
+            f"srun_ports {ports.srun} holds {size} ports: one srun takes up to {_PORTS_OF_ONE_SRUN}, "
+            "so give that many for each srun that runs at the same time"
+        )
+    return problems

@@ -1,0 +1,202 @@
+"""HeadNode: the controller of a cluster, its state volume and its DNS name."""
+
+from __future__ import annotations
+
+import jsii
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Size, Stack, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_route53 as route53
+from constructs import Construct
+
+from slurm_cluster.foundation import ClusterFoundation
+from slurm_cluster.model.flows import Role
+from slurm_cluster.model.node_files import CLUSTER_TAG, ROLE_TAG
+from slurm_cluster.model.spec import BUNDLE_PARAMETER, CLUSTER_PARAMETER, PARTITIONS_PATH, ClusterSpec
+from slurm_cluster.node_instance import define_node_instance
+from slurm_cluster.node_role import NodeRole
+
+
+@jsii.implements(ec2.IConnectable, iam.IGrantable)
+class HeadNode(Construct):
+    """The node that runs slurmctld and on which users submit jobs.
+
+    Its state (job queue, accounting, home directories) is on an encrypted volume that outlives the instance and the
+    stack. Workers find it by a private DNS record, so that it can be replaced.
+
+    Args:
+        scope: parent construct.
+        construct_id: id in the parent.
+        foundation: the cluster that it heads; one head a cluster.
+        instance_type: EC2 instance type; ``t3.medium`` by default.
+        generation: raise it by one to replace the instance, which keeps the state volume.
+        state_volume_size: size of the state volume; 50 GiB by default. A volume can grow and never shrink.
+        root_volume_size: size of the root volume; 16 GiB by default. Another size replaces the instance.
+
+    Raises:
+        ValueError: the generation is below 1, or there is no image for the instance type.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        foundation: ClusterFoundation,
+        instance_type: ec2.InstanceType | None = None,
+        generation: int = 1,
+        state_volume_size: Size | None = None,
+        root_volume_size: Size | None = None,
+    ) -> None:
+        if generation < 1:
+            raise ValueError(f"generation of the head node is {generation}: give 1 or more")
+        super().__init__(scope, construct_id)
+        self.foundation = foundation
+        network = foundation.network
+        self.state_volume = ec2.Volume(
+            self,
+            "StateVolume",
+            availability_zone=network.subnet.availability_zone,
+            size=state_volume_size or Size.gibibytes(50),
+            volume_type=ec2.EbsDeviceVolumeType.GP3,
+            encrypted=True,
+            # a first create that fails leaves nothing behind; afterwards only you delete it
+            removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
+        )
+        zone = route53.PrivateHostedZone(self, "Zone", vpc=network.vpc, zone_name=foundation.zone_name)
+        self.host = f"head.{foundation.zone_name}"
+        """DNS name in the VPC."""
+        state = foundation.desired_state
+        state.publish_cluster(
+            ClusterSpec(
+                cluster_id=foundation.cluster_id,
+                cluster_name=foundation.cluster_name,
+                head_host=self.host,
+                munge_key_secret_arn=foundation.munge_key.secret_arn,
+                state_volume_id=self.state_volume.volume_id,
+                job_user=foundation.operating_system.job_user,
+                job_credentials=foundation.job_credentials,
+                ports=foundation.ports,
+            )
+        )
+        node_role = self._define_role()
+        self.role = node_role.role
+        self.security_group = foundation.security.head_group
+        self.instance = define_node_instance(
+            self,
+            "Instance" if generation == 1 else f"Instance{generation}",
+            foundation=foundation,
+            role=Role.HEAD,
+            node_name=None,
+            instance_type=instance_type or ec2.InstanceType("t3.medium"),
+            instance_profile=node_role.instance_profile,
+            security_group=self.security_group,
+            root_volume_size=root_volume_size or Size.gibibytes(16),
+            needs=state,
+        )
+        self.node.default_child = self.instance
+        route53.ARecord(
+            self,
+            "Record",
+            zone=zone,
+            record_name="head",
+            target=route53.RecordTarget.from_ip_addresses(self.instance.instance_private_ip),
+            # a replaced head is found again within this time
+            ttl=Duration.seconds(30),
+        )
+
+    def _define_role(self) -> NodeRole:
+        foundation, state, stack = self.foundation, self.foundation.desired_state, Stack.of(self)
+        instances = stack.format_arn(service="ec2", resource="instance", resource_name="*")
+        volume = stack.format_arn(service="ec2", resource="volume", resource_name=self.state_volume.volume_id)
+        node_role = NodeRole(
+            self,
+            "Access",
+            description="Head node of a Slurm cluster",
+            parameters=state.arns(BUNDLE_PARAMETER, CLUSTER_PARAMETER),
+            munge_key=foundation.munge_key,
+            bundle=foundation.bundle,
+            statements=[
+                iam.PolicyStatement(
+                    sid="ListPartitions", actions=["ssm:GetParametersByPath"], resources=state.arns(PARTITIONS_PATH)
+                ),
+                iam.PolicyStatement(
+                    sid="Describe",
+                    actions=["ec2:DescribeInstances", "ec2:DescribeInstanceTypes", "ec2:DescribeVolumes"],
+                    # Describe actions of EC2 have no resource-level permissions
+                    resources=["*"],
+                ),
+                iam.PolicyStatement(
+                    sid="ClaimStateVolume",
+                    actions=["ec2:AttachVolume", "ec2:DetachVolume"],
+                    resources=[volume],
+                ),
+                iam.PolicyStatement(
+                    sid="ClaimStateVolumeFromHead",
+                    actions=["ec2:AttachVolume", "ec2:DetachVolume", "ec2:StopInstances"],
+                    # instances of this cluster's head only, whose ids are not known before they run
+                    resources=[instances],
+                    conditions={
+                        "StringEquals": {
+                            f"aws:ResourceTag/{CLUSTER_TAG}": foundation.cluster_id,
+                            f"aws:ResourceTag/{ROLE_TAG}": Role.HEAD.value,
+                        }
+                    },
+                ),
+            ],
+        )
+        Validations.of(node_role.role).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:instance/*]",
+                reason="A head node takes the state volume over from the head before it, whose instance id it cannot "
+                "know; the condition allows only instances that are tagged as this cluster's head.",
+            )
+        )
+        return node_role
+
+    @property
+    def connections(self) -> ec2.Connections:
+        """Connections of the head's security group."""
+        return self.security_group.connections
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The head's role."""
+        return self.role
+
+    def grant_submit(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Allow ``grantee`` to open a Session Manager shell on the head, where jobs are submitted.
+
+        The shell is that of the image's default user, who may become root.
+        """
+        stack = Stack.of(self)
+        return iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["ssm:StartSession"],
+            resource_arns=[
+                stack.format_arn(service="ec2", resource="instance", resource_name=self.instance.instance_id),
+                stack.format_arn(
+                    service="ssm", account="", resource="document", resource_name="AWS-StartInteractiveCommand"
+                ),
+            ],
+            # without it, a session that names no document would pass as well
+            conditions={"BoolIfExists": {"ssm:SessionDocumentAccessCheck": "true"}},
+        )
+
+    def metric_cpu_utilization(self) -> cloudwatch.Metric:
+        """CPU use of the head in percent, as the average of one minute."""
+        return self._metric("CPUUtilization", "Average")
+
+    def metric_status_check_failed(self) -> cloudwatch.Metric:
+        """1 while EC2's status checks of the head fail, otherwise 0, as the maximum of one minute."""
+        return self._metric("StatusCheckFailed", "Maximum")
+
+    def _metric(self, name: str, statistic: str) -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace="AWS/EC2",
+            metric_name=name,
+            dimensions_map={"InstanceId": self.instance.instance_id},
+            statistic=statistic,
+            period=Duration.minutes(1),
+        ).attach_to(self)

@@ -1,0 +1,97 @@
+"""ClusterNetwork: the VPC and the one subnet in which a cluster's nodes run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_logs as logs
+from constructs import Construct, DependencyGroup, IDependable
+
+
+class ClusterNetwork(Construct):
+    """A VPC for a cluster, or the one you bring.
+
+    The VPC that it defines has two availability zones, public subnets that hold nothing but one NAT gateway, private
+    subnets for nodes, an S3 gateway endpoint, and flow logs of refused traffic. A VPC of yours is used as it is.
+
+    Args:
+        scope: parent construct.
+        construct_id: id in the parent.
+        vpc: your VPC, also one of another stack. By default a new one is defined.
+        subnet: subnet of your VPC for head and workers; it needs a route to the internet, or to a mirror of the
+            distribution's packages and to the AWS services. By default the VPC's first private subnet with egress.
+        availability_zones: zones of the new VPC, the nodes' zone first. By default the first two of the Region.
+
+    Raises:
+        ValueError: the options contradict each other, or your VPC has no private subnet with egress.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        vpc: ec2.IVpc | None = None,
+        subnet: ec2.ISubnet | None = None,
+        availability_zones: Sequence[str] | None = None,
+    ) -> None:
+        problems = []
+        if vpc is None and subnet is not None:
+            problems.append("subnet was given without vpc: pass the VPC that the subnet is in")
+        if vpc is not None and availability_zones is not None:
+            problems.append(
+                "availability_zones were given with vpc: they choose the zones of a new VPC; pass subnet instead"
+            )
+        if vpc is not None and subnet is None and not vpc.private_subnets:
+            problems.append("vpc has no private subnet with egress: pass the subnet for the nodes as subnet")
+        if problems:
+            raise ValueError("; ".join(problems))
+
+        super().__init__(scope, construct_id)
+        endpoints: list[IDependable] = []
+        if vpc is None:
+            own = self._define_vpc(availability_zones)
+            # a new endpoint cuts open connections to S3, so that no node may boot before it
+            endpoints.append(own.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3))
+            vpc = own
+        self.vpc: ec2.IVpc = vpc
+        self.subnet: ec2.ISubnet = subnet if subnet is not None else vpc.private_subnets[0]
+        self.reachable: IDependable = DependencyGroup(self.subnet.internet_connectivity_established, *endpoints)
+        """What must exist before a node's first boot can download anything."""
+
+    def _define_vpc(self, availability_zones: Sequence[str] | None) -> ec2.Vpc:
+        vpc = ec2.Vpc(
+            self,
+            "Vpc",
+            ip_addresses=ec2.IpAddresses.cidr("10.0.0.0/16"),
+            availability_zones=None if availability_zones is None else list(availability_zones),
+            max_azs=2 if availability_zones is None else None,
+            nat_gateways=1,
+            enable_dns_hostnames=True,
+            enable_dns_support=True,
+            # nothing is ever in the default group, and closing it would take a custom resource
+            restrict_default_security_group=False,
+            subnet_configuration=[
+                ec2.SubnetConfiguration(
+                    name="Public",
+                    subnet_type=ec2.SubnetType.PUBLIC,
+                    cidr_mask=24,
+                    map_public_ip_on_launch=False,
+                ),
+                ec2.SubnetConfiguration(name="Nodes", subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS, cidr_mask=18),
+            ],
+        )
+        refused = logs.LogGroup(
+            self,
+            "RefusedTraffic",
+            retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        vpc.add_flow_log(
+            "Refused",
+            traffic_type=ec2.FlowLogTrafficType.REJECT,
+            destination=ec2.FlowLogDestination.to_cloud_watch_logs(refused),
+        )
+        return vpc

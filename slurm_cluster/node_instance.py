@@ -1,0 +1,95 @@
+"""The EC2 instance of a node, head or worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import Acknowledgment, Size, Tags, Validations
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from constructs import Construct, IDependable
+
+from slurm_cluster import user_data
+from slurm_cluster.model.flows import Role
+from slurm_cluster.model.node_files import CLUSTER_TAG, NODE_TAG, ROLE_TAG
+from slurm_cluster.operating_system import architecture_of
+
+if TYPE_CHECKING:
+    from slurm_cluster.foundation import ClusterFoundation
+
+
+def define_node_instance(
+    scope: Construct,
+    construct_id: str,
+    *,
+    foundation: ClusterFoundation,
+    role: Role,
+    node_name: str | None,
+    instance_type: ec2.InstanceType,
+    instance_profile: iam.IInstanceProfile,
+    security_group: ec2.ISecurityGroup,
+    root_volume_size: Size,
+    needs: IDependable,
+) -> ec2.Instance:
+    """Define an instance that becomes a node of the cluster: its user data, tags, metadata options and root volume.
+
+    Args:
+        scope: parent construct.
+        construct_id: id in the parent.
+        foundation: the cluster.
+        role: what the node is to Slurm.
+        node_name: Slurm's name of a worker; None for the head.
+        instance_type: EC2 instance type.
+        instance_profile: profile with the node's role.
+        security_group: the role's group.
+        root_volume_size: size of the root volume.
+        needs: parameters that the node reads at its first boot.
+    """
+    network = foundation.network
+    system = foundation.operating_system
+    instance = ec2.Instance(
+        scope,
+        construct_id,
+        vpc=network.vpc,
+        vpc_subnets=ec2.SubnetSelection(subnets=[network.subnet]),
+        instance_type=instance_type,
+        machine_image=foundation.image(architecture_of(instance_type)),
+        instance_profile=instance_profile,
+        security_group=security_group,
+        # frozen text: what may change is read from the parameters, because a change here would stop the instance
+        user_data=ec2.UserData.custom(
+            user_data.render(parameter_path=foundation.desired_state.path, role=role, node_name=node_name)
+        ),
+        user_data_causes_replacement=False,
+        http_endpoint=True,
+        http_tokens=ec2.HttpTokens.REQUIRED,
+        http_put_response_hop_limit=1,
+        instance_metadata_tags=True,
+        detailed_monitoring=True,
+        block_devices=[
+            ec2.BlockDevice(
+                device_name=system.root_device,
+                volume=ec2.BlockDeviceVolume.ebs(
+                    int(root_volume_size.to_gibibytes()),
+                    encrypted=True,
+                    volume_type=ec2.EbsDeviceVolumeType.GP3,
+                    delete_on_termination=True,
+                ),
+            )
+        ],
+        propagate_tags_to_volume_on_creation=True,
+    )
+    instance.node.add_dependency(network.reachable, needs)
+    tags = Tags.of(instance)
+    tags.add(CLUSTER_TAG, foundation.cluster_id)
+    tags.add(ROLE_TAG, role.value)
+    if node_name is not None:
+        tags.add(NODE_TAG, node_name)
+    Validations.of(instance).acknowledge(
+        Acknowledgment(
+            id="AwsSolutions-EC29",
+            reason="Termination protection would stop CloudFormation itself from replacing or deleting the node; "
+            "the head's state is on a volume of its own that is retained.",
+        )
+    )
+    return instance

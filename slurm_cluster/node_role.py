@@ -1,0 +1,101 @@
+"""NodeRole: what a node may do in AWS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Acknowledgment, Validations
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_secretsmanager as secretsmanager
+from constructs import Construct
+
+
+class NodeRole(Construct):
+    """Role and instance profile of head or workers.
+
+    Every node may read its own parameters, the munge key and the node programs, and be reached by Session Manager and
+    Run Command; ``statements`` come on top.
+
+    Args:
+        scope: parent construct.
+        construct_id: id in the parent.
+        description: description of the role.
+        parameters: ARNs of the SSM parameters that the node reads.
+        munge_key: the cluster's munge key.
+        bundle: the node programs.
+        statements: further permissions.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        description: str,
+        parameters: Sequence[str],
+        munge_key: secretsmanager.ISecret,
+        bundle: assets.Asset,
+        statements: Sequence[iam.PolicyStatement] = (),
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.role = iam.Role(
+            self,
+            "Role",
+            description=description,
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+            # inline, so that no node boots before its permissions are there
+            inline_policies={
+                "Node": iam.PolicyDocument(
+                    statements=[
+                        iam.PolicyStatement(
+                            sid="ReadParameters", actions=["ssm:GetParameter"], resources=list(parameters)
+                        ),
+                        iam.PolicyStatement(
+                            sid="ReadMungeKey",
+                            actions=["secretsmanager:GetSecretValue"],
+                            resources=[munge_key.secret_arn],
+                        ),
+                        iam.PolicyStatement(
+                            sid="ReadNodePrograms",
+                            actions=["s3:GetObject"],
+                            resources=[bundle.bucket.arn_for_objects(bundle.s3_object_key)],
+                        ),
+                        _agent(),
+                        *statements,
+                    ]
+                )
+            },
+        )
+        self.instance_profile = iam.InstanceProfile(self, "Profile", role=self.role)
+        Validations.of(self.role).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-IAM5[Resource::*]",
+                reason="The actions of the SSM agent and EC2's Describe actions have no resource-level permissions.",
+            )
+        )
+
+
+def _agent() -> iam.PolicyStatement:
+    """Return what the SSM agent needs for Session Manager and Run Command, and nothing of Systems Manager's rest.
+
+    https://docs.aws.amazon.com/systems-manager/latest/userguide/getting-started-create-iam-instance-profile.html
+    """
+    return iam.PolicyStatement(
+        sid="SsmAgent",
+        actions=[
+            "ssm:UpdateInstanceInformation",
+            "ssmmessages:CreateControlChannel",
+            "ssmmessages:CreateDataChannel",
+            "ssmmessages:OpenControlChannel",
+            "ssmmessages:OpenDataChannel",
+            "ec2messages:AcknowledgeMessage",
+            "ec2messages:DeleteMessage",
+            "ec2messages:FailMessage",
+            "ec2messages:GetEndpoint",
+            "ec2messages:GetMessages",
+            "ec2messages:SendReply",
+        ],
+        # none of the message actions has resource-level permissions, and the agent does not know its ARN on first call
+        resources=["*"],
+    )

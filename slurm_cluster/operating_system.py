@@ -1,0 +1,150 @@
+"""OperatingSystem: which image nodes boot from, and what differs between distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aws_cdk import Token
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from slurm_cluster.image import PinnedImage
+
+_DEBIAN_ARCHITECTURES = {ec2.InstanceArchitecture.X86_64: "amd64", ec2.InstanceArchitecture.ARM_64: "arm64"}
+
+
+def architecture_of(instance_type: ec2.InstanceType) -> str:
+    """Return the architecture of an instance type by Debian's name, ``amd64`` or ``arm64``.
+
+    Raises:
+        ValueError: the type is a token, whose value only a deploy knows.
+    """
+    name = instance_type.to_string()
+    if Token.is_unresolved(name):
+        raise ValueError(
+            "the instance type is a token, so its architecture and image cannot be told: "
+            "give a literal type such as ec2.InstanceType('c7i.large')"
+        )
+    return _DEBIAN_ARCHITECTURES[instance_type.architecture]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingSystem:
+    """A distribution whose packages of Slurm the nodes install; build one with the class methods.
+
+    Args:
+        name: name in messages and documents.
+        job_user: the image's default user, uid 1000, as whom jobs run.
+        root_device: device name of the image's root volume.
+        narrows_srun_ports: whether its Slurm keeps all of srun's listeners inside SrunPortRange (since 24.05.1).
+        public_parameter: public SSM parameter with the newest image, ``{architecture}`` in it; None for own images.
+        images: own images by architecture.
+    """
+
+    name: str
+    job_user: str
+    root_device: str
+    narrows_srun_ports: bool
+    public_parameter: str | None = None
+    images: Mapping[str, ec2.IMachineImage] = field(default_factory=dict)
+
+    @classmethod
+    def debian_13(cls) -> OperatingSystem:
+        """Debian 13 (trixie) with Slurm 24.11; the default, and what the rehearsal boots.
+
+        Images: https://wiki.debian.org/Cloud/AmazonEC2Image
+        """
+        return cls(
+            name="debian-13",
+            job_user="admin",
+            root_device="/dev/xvda",
+            narrows_srun_ports=True,
+            public_parameter="/aws/service/debian/release/13/latest/{architecture}",
+        )
+
+    @classmethod
+    def ubuntu_24_04(cls) -> OperatingSystem:
+        """Ubuntu 24.04 LTS with Slurm 23.11. Not rehearsed.
+
+        Images: https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
+        """
+        return cls._ubuntu("24.04", narrows_srun_ports=False)
+
+    @classmethod
+    def ubuntu_26_04(cls) -> OperatingSystem:
+        """Ubuntu 26.04 LTS with Slurm 25.11. Not rehearsed.
+
+        Images: https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
+        """
+        return cls._ubuntu("26.04", narrows_srun_ports=True)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        job_user: str,
+        amd64: ec2.IMachineImage | None = None,
+        arm64: ec2.IMachineImage | None = None,
+        root_device: str = "/dev/xvda",
+        narrows_srun_ports: bool = False,
+    ) -> OperatingSystem:
+        """Images of your own, made from Debian 13, Ubuntu 24.04 or Ubuntu 26.04 or newer. Not rehearsed.
+
+        An image that changes replaces the nodes, the head among them: pass a fixed AMI id, not a "latest" parameter.
+
+        Args:
+            job_user: the image's default user, uid 1000, as whom jobs run.
+            amd64: image for x86_64 instance types; without it, such types are refused.
+            arm64: image for Graviton instance types; without it, such types are refused.
+            root_device: device name of the image's root volume; ``/dev/xvda`` by default, ``/dev/sda1`` on Ubuntu.
+            narrows_srun_ports: whether its Slurm is 24.05.1 or newer, so that srun_ports may be narrowed; no by default.
+
+        Raises:
+            ValueError: neither image was given.
+        """
+        images = {name: image for name, image in (("amd64", amd64), ("arm64", arm64)) if image is not None}
+        if not images:
+            raise ValueError("OperatingSystem.of got no image: pass amd64=, arm64= or both")
+        return cls(
+            name="custom",
+            job_user=job_user,
+            root_device=root_device,
+            narrows_srun_ports=narrows_srun_ports,
+            images=images,
+        )
+
+    @classmethod
+    def _ubuntu(cls, release: str, *, narrows_srun_ports: bool) -> OperatingSystem:
+        return cls(
+            name=f"ubuntu-{release}",
+            job_user="ubuntu",
+            root_device="/dev/sda1",
+            narrows_srun_ports=narrows_srun_ports,
+            public_parameter=(
+                f"/aws/service/canonical/ubuntu/server/{release}/stable/current/{{architecture}}/hvm/ebs-gp3/ami-id"
+            ),
+        )
+
+    def image(self, scope: Construct, architecture: str, *, generation: int) -> ec2.IMachineImage:
+        """Return the image for ``architecture`` (``amd64``, ``arm64``), defined once in ``scope``.
+
+        Raises:
+            ValueError: there is no own image for the architecture.
+        """
+        if self.public_parameter is None:
+            if architecture not in self.images:
+                raise ValueError(
+                    f"there is no {architecture} image: pass {architecture}= to OperatingSystem.of, "
+                    f"or choose instance types of {' or '.join(sorted(self.images))}"
+                )
+            return self.images[architecture]
+        existing = scope.node.try_find_child(architecture)
+        if isinstance(existing, PinnedImage):
+            return existing
+        return PinnedImage(
+            scope,
+            architecture,
+            parameter_name=self.public_parameter.format(architecture=architecture),
+            generation=generation,
+        )

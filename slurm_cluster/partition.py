@@ -1,0 +1,97 @@
+"""Partition: the workers of one Slurm partition."""
+
+from __future__ import annotations
+
+import jsii
+from aws_cdk import Size
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from slurm_cluster.foundation import ClusterFoundation
+from slurm_cluster.model.flows import Role
+from slurm_cluster.model.names import partition_name_problem, static_node_names
+from slurm_cluster.model.spec import PartitionSpec
+from slurm_cluster.node_instance import define_node_instance
+
+
+@jsii.implements(ec2.IConnectable, iam.IGrantable)
+class Partition(Construct):
+    """A partition of static workers, each an EC2 instance of its own.
+
+    It adds one parameter to the stack and one instance for each worker.
+
+    Args:
+        scope: parent construct.
+        construct_id: id in the parent.
+        foundation: the cluster that it belongs to.
+        partition_name: name in slurm.conf: 1 to 25 lower-case letters, digits and hyphens, a letter first, not
+            ``all`` or ``default``, and not ending in ``-static``.
+        instance_type: EC2 instance type of the workers.
+        static_nodes: number of workers that always run, 1 or more, named ``<partition>-static-<n>``.
+        root_volume_size: size of each root volume; 16 GiB by default. Another size replaces the workers.
+
+    Raises:
+        ValueError: the name is not allowed or is taken, the number is below 1, or there is no image for the type.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        foundation: ClusterFoundation,
+        partition_name: str,
+        instance_type: ec2.InstanceType,
+        static_nodes: int,
+        root_volume_size: Size | None = None,
+    ) -> None:
+        problems = []
+        if problem := partition_name_problem(partition_name):
+            problems.append(problem)
+        if static_nodes < 1:
+            problems.append(f"static_nodes of partition {partition_name!r} is {static_nodes}: give 1 or more")
+        if problems:
+            raise ValueError("; ".join(problems))
+        default = foundation.register_partition(partition_name)
+
+        super().__init__(scope, construct_id)
+        self.partition_name = partition_name
+        self.node_names = static_node_names(partition_name, static_nodes)
+        """Slurm's names of the workers."""
+        self.role = foundation.worker_access.role
+        self.security_group = foundation.security.worker_group
+        state = foundation.desired_state
+        state.publish_partition(
+            PartitionSpec(
+                name=partition_name,
+                instance_type=instance_type.to_string(),
+                static_nodes=static_nodes,
+                default=default,
+            )
+        )
+        self.instances = tuple(
+            define_node_instance(
+                self,
+                name,
+                foundation=foundation,
+                role=Role.WORKER,
+                node_name=name,
+                instance_type=instance_type,
+                instance_profile=foundation.worker_access.instance_profile,
+                security_group=self.security_group,
+                root_volume_size=root_volume_size or Size.gibibytes(16),
+                needs=state.shared,
+            )
+            for name in self.node_names
+        )
+
+    @property
+    def connections(self) -> ec2.Connections:
+        """Connections of the security group that all workers of the cluster share."""
+        return self.security_group.connections
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The role that all workers of the cluster share."""
+        return self.role
