@@ -47,20 +47,18 @@ class Machine:
         instance_id: EC2 instance id, ``i-`` and hexadecimal digits.
         image: root directory of the image, see ``image.ensure_baked_image``.
         netns: name of the network namespace it uses; it must exist at every start.
-        nameserver: IPv4 address of the resolver, as DHCP would tell.
-        search: domain that completes short host names, as DHCP would tell.
+        resolv_conf: text of its /etc/resolv.conf at every boot, as DHCP would give, see
+            ``network.addresses.resolv_conf``.
     """
 
-    def __init__(
-        self, paths: SessionPaths, instance_id: str, *, image: Path, netns: str, nameserver: str, search: str
-    ) -> None:
+    def __init__(self, paths: SessionPaths, instance_id: str, *, image: Path, netns: str, resolv_conf: str) -> None:
         self.instance_id = instance_id
         self.name = name(paths.session, instance_id)
         self.directory = paths.nodes / instance_id
         self.console_log = self.directory / "console.log"
         self._image = image
         self._netns = netns
-        self._resolver = f"nameserver {nameserver}\nsearch {search}\n"
+        self._resolv_conf = resolv_conf
         self._groups = NodeCgroups(self.name)
         self._nspawn: subprocess.Popen[bytes] | None = None
         self._pid1: int | None = None
@@ -98,8 +96,11 @@ class Machine:
             if self._nspawn is not None and self.poll() is None:
                 raise self._error("is already running")
             self._mount()
+            # In what an earlier boot left of its groups systemd starts no unit.
+            self._groups.kill()
+            self._groups.remove()
             self._groups.create()
-            (self.root / "etc/resolv.conf").write_text(self._resolver)
+            (self.root / "etc/resolv.conf").write_text(self._resolv_conf)
             with self.console_log.open("ab") as console:
                 self._nspawn = subprocess.Popen(
                     self._command(),

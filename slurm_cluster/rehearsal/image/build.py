@@ -103,9 +103,9 @@ def _build(image: Path, architecture: str, log: Log) -> None:
     _write(root / "usr/sbin/policy-rc.d", _PACKAGE_SERVICES_STAY_OFF, mode=0o755)
     # Nothing is lost when the host stops: only a whole image is used.
     _write(root / "etc/dpkg/dpkg.cfg.d/rehearsal", "force-unsafe-io\n")
-    log(f"  {len(recipe.packages())} packages and what they need")
+    log(f"  {len(recipe.all_packages())} packages and what they need")
     _in_root(root, "apt-get", "update")
-    _in_root(root, "apt-get", "-y", "--no-install-recommends", "install", *recipe.packages())
+    _in_root(root, "apt-get", "-y", "--no-install-recommends", "install", *recipe.all_packages())
     _in_root(root, "apt-get", "clean")
     _copy_files(root)
     _in_root(root, "systemctl", "mask", *recipe.MASKED_UNITS)

@@ -5,21 +5,27 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from slurm_cluster.rehearsal.network.addresses import API_HOST, API_PORT
 from slurm_cluster.rehearsal.node_exec import ENVIRONMENT_FILE
+from slurm_cluster.runtime.node import packages as node_packages
 
 SUITE = "trixie"
-API_ENDPOINT = "http://aws:4566"
-"""Where nodes find AWS's APIs. One label: in a name with a dot S3 takes the first part for a bucket."""
+API_ENDPOINT = f"http://{API_HOST}:{API_PORT}"
+"""Where nodes find AWS's APIs."""
 
 BASE_PACKAGES = (
-    *("systemd", "systemd-sysv", "dbus", "libpam-systemd", "ca-certificates", "netbase", "procps"),
+    *("systemd", "systemd-sysv", "libpam-systemd", "ca-certificates", "netbase", "procps"),
     *("iproute2", "iputils-ping", "sudo", "less", "curl", "gnupg", "e2fsprogs"),
     *("python3", "cloud-init"),
 )
 """What Debian's EC2 image has and node programs or their users count on."""
 
-NODE_PACKAGES = ("python3-boto3", "munge", "slurmctld", "slurmd", "slurm-client", "nftables", "xfsprogs")
-"""What a node would install on EC2 as it boots."""
+NODE_PACKAGES = (
+    "python3-boto3",
+    *node_packages.BASE,
+    *(one for role in node_packages.BY_ROLE.values() for one in role),
+)
+"""What nodes would install on EC2 as they boot: the user data's package, and those of every role."""
 
 MASKED_UNITS = (
     *("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer"),
@@ -37,7 +43,7 @@ REPLACED = (
     "SSM agent: a stand-in unit; Run Command enters the node from the host",
     "EC2 data source of cloud-init: told that this is EC2 (no DMI data); the rest is cloud-init's own",
     f"API end point: AWS_ENDPOINT_URL={API_ENDPOINT} in the environment of services and log-ins",
-    "packages: already in the image",
+    "packages: already in the image, which has no SSH server",
     "cgroup v2: slurmd runs with its cgroup/v1 plugin (freezer, cpuset, devices)",
     "memory limits of jobs: not enforced (override.d/cgroup.conf: ConstrainRAMSpace=no, ConstrainSwapSpace=no)",
     "memory use of jobs: read from /proc (override.d/slurm.conf: JobAcctGatherType=jobacct_gather/linux)",
@@ -49,7 +55,7 @@ FILES = Path(__file__).parent / "files"
 """Copied over the installed system, path by path."""
 
 
-def packages() -> tuple[str, ...]:
+def all_packages() -> tuple[str, ...]:
     """Return every package that is installed on top of debootstrap's minimal system."""
     return BASE_PACKAGES + NODE_PACKAGES
 
@@ -65,7 +71,7 @@ def environment_files() -> dict[str, str]:
 
 def digest(architecture: str) -> str:
     """Return a name for what the recipe builds on ``architecture``: it changes when this directory does."""
-    state = hashlib.sha256(repr((architecture, packages(), environment_files())).encode())
+    state = hashlib.sha256(repr((architecture, all_packages(), environment_files())).encode())
     here = Path(__file__).parent
     for path in sorted(here.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
