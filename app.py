@@ -19,13 +19,14 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from slurm_cluster import OperatingSystem, PortRange, SlurmCluster
+from slurm_cluster.model.names import cluster_name_problem, duplicates, partition_name_problem
+from slurm_cluster.operating_system import instance_type_problem
 
 _OPERATING_SYSTEMS = {
     "debian-13": OperatingSystem.debian_13,
     "ubuntu-24.04": OperatingSystem.ubuntu_24_04,
     "ubuntu-26.04": OperatingSystem.ubuntu_26_04,
 }
-_INSTANCE_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +44,24 @@ def _text(value: Any) -> str:
     return value
 
 
+def _checked(check: Callable[[str], str | None]) -> Callable[[Any], str]:
+    """Return a reader of texts in which ``check`` finds no problem."""
+
+    def read(value: Any) -> str:
+        text = _text(value)
+        if problem := check(text):
+            raise ValueError(problem)
+        return text
+
+    return read
+
+
+_partition_name = _checked(partition_name_problem)
+
+
 def _number(value: Any) -> int:
-    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,9}", str(value)):
-        raise ValueError("expected a whole number")
+    if isinstance(value, bool) or not re.fullmatch(r"[1-9][0-9]{0,8}", str(value)):
+        raise ValueError("expected a whole number from 1")
     return int(value)
 
 
@@ -56,9 +72,7 @@ def _flag(value: Any) -> bool:
 
 
 def _instance_type(value: Any) -> ec2.InstanceType:
-    if not isinstance(value, str) or not _INSTANCE_TYPE.fullmatch(value):
-        raise ValueError("expected an EC2 instance type such as c7i.large")
-    return ec2.InstanceType(value)
+    return ec2.InstanceType(_checked(instance_type_problem)(value))
 
 
 def _list(value: Any) -> list[str]:
@@ -96,22 +110,24 @@ def _partitions(value: Any) -> list[PartitionSettings]:
             raise ValueError(form)
         found.append(
             PartitionSettings(
-                name=_text(item["name"]),
+                name=_partition_name(item["name"]),
                 instance_type=_instance_type(item["instance_type"]),
                 static_nodes=_number(item["static_nodes"]),
             )
         )
+    if twice := duplicates(item.name for item in found):
+        raise ValueError(f"partition names must differ, {', '.join(twice)} occurs more than once")
     return found
 
 
 CONTEXT: Mapping[str, Callable[[Any], Any]] = {
     "stack_name": _text,
-    "cluster_name": _text,
+    "cluster_name": _checked(cluster_name_problem),
     "head_instance_type": _instance_type,
     "head_generation": _number,
     "state_volume_gib": _number,
     "partitions": _partitions,
-    "default_partition": _text,
+    "default_partition": _partition_name,
     "operating_system": _operating_system,
     "image_generation": _number,
     "srun_ports": _ports,
@@ -188,7 +204,7 @@ def build(app: cdk.App) -> cdk.Stack:
         # without a look-up, one template serves every account and Region
         env=cdk.Environment(account=account, region=region) if looks_up else None,
     )
-    options = {
+    options: dict[str, Any] = {
         name: settings[name]
         for name in (
             "cluster_name",

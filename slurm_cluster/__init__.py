@@ -30,7 +30,7 @@ _MODULES = {
     "SlurmCluster": "cluster",
 }
 
-__all__ = sorted(_MODULES)  # noqa: PLE0605
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,17 +8,17 @@ import jsii
 from aws_cdk import Size
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from constructs import Construct
+from constructs import Construct, DependencyGroup
 
-from slurm_cluster.foundation import ClusterFoundation
-from slurm_cluster.head_node import HeadNode
+from slurm_cluster.foundation import ClusterFoundation, foundation_problems
+from slurm_cluster.head_node import HeadNode, default_head_instance_type, head_node_problems
 from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange
-from slurm_cluster.network import ClusterNetwork
+from slurm_cluster.network import ClusterNetwork, network_problems
 from slurm_cluster.operating_system import OperatingSystem
 from slurm_cluster.partition import Partition
 
 
-@jsii.implements(ec2.IConnectable)
+@jsii.implements(ec2.IConnectable, iam.IGrantable)
 class SlurmCluster(Construct):
     """A Slurm cluster on EC2.
 
@@ -60,6 +60,22 @@ class SlurmCluster(Construct):
         default_partition: str | None = None,
         job_credentials: bool = False,
     ) -> None:
+        system = operating_system or OperatingSystem.debian_13()
+        head_type = head_instance_type or default_head_instance_type()
+        problems = [
+            *network_problems(vpc=vpc, subnet=subnet, availability_zones=availability_zones),
+            *foundation_problems(
+                cluster_name=cluster_name,
+                operating_system=system,
+                image_generation=image_generation,
+                srun_ports=srun_ports,
+                default_partition=default_partition,
+            ),
+            *head_node_problems(instance_type=head_type, generation=head_generation, operating_system=system),
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+
         super().__init__(scope, construct_id)
         self.network = ClusterNetwork(self, "Network", vpc=vpc, subnet=subnet, availability_zones=availability_zones)
         self.foundation = ClusterFoundation(
@@ -67,7 +83,7 @@ class SlurmCluster(Construct):
             "Foundation",
             network=self.network,
             cluster_name=cluster_name,
-            operating_system=operating_system,
+            operating_system=system,
             image_generation=image_generation,
             srun_ports=srun_ports,
             default_partition=default_partition,
@@ -77,7 +93,7 @@ class SlurmCluster(Construct):
             self,
             "HeadNode",
             foundation=self.foundation,
-            instance_type=head_instance_type,
+            instance_type=head_type,
             generation=head_generation,
             state_volume_size=state_volume_size,
         )
@@ -110,3 +126,45 @@ class SlurmCluster(Construct):
         """Connections of all nodes: a peer that allows the cluster allows the head and every worker."""
         security = self.foundation.security
         return ec2.Connections(security_groups=[security.head_group, security.worker_group])
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """All nodes: what is granted to the cluster is granted to the roles of head and workers."""
+        return _EveryNode(self.head_node.role, self.foundation.worker_access.role)
+
+    def grant_submit(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Allow ``grantee`` to open a shell on the head, see HeadNode.grant_submit."""
+        return self.head_node.grant_submit(grantee)
+
+
+@jsii.implements(iam.IPrincipal)
+class _EveryNode:
+    """The two node roles as one principal of grants."""
+
+    def __init__(self, head: iam.Role, worker: iam.Role) -> None:
+        self._head = head
+        self._worker = worker
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        return self
+
+    @property
+    def assume_role_action(self) -> str:
+        return self._head.assume_role_action
+
+    @property
+    def policy_fragment(self) -> iam.PrincipalPolicyFragment:
+        # resource policies, as those of KMS keys, name the principal: both roles
+        return iam.PrincipalPolicyFragment(
+            {"AWS": [self._head.role_arn, self._worker.role_arn]},
+        )
+
+    @property
+    def principal_account(self) -> str | None:
+        return self._head.principal_account
+
+    def add_to_principal_policy(self, statement: iam.PolicyStatement) -> iam.AddToPrincipalPolicyResult:
+        results = [role.add_to_principal_policy(statement) for role in (self._head, self._worker)]
+        dependables = [result.policy_dependable for result in results if result.policy_dependable is not None]
+        return iam.AddToPrincipalPolicyResult(statement_added=True, policy_dependable=DependencyGroup(*dependables))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import jsii
 from aws_cdk import Acknowledgment, Annotations, Aws, Fn, RemovalPolicy, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_secretsmanager as secretsmanager
-from constructs import Construct
+from constructs import Construct, IValidation
 
 from slurm_cluster.desired_state import DesiredState
 from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, SlurmPorts
-from slurm_cluster.model.names import cluster_name_problem, duplicates, partition_name_problem
+from slurm_cluster.model.names import cluster_name_problem, partition_name_problem
 from slurm_cluster.model.spec import BUNDLE_PARAMETER, CLUSTER_PARAMETER, BundleSpec
 from slurm_cluster.network import ClusterNetwork
 from slurm_cluster.node_bundle import define_node_bundle
@@ -56,18 +57,26 @@ class ClusterFoundation(Construct):
         default_partition: str | None = None,
         job_credentials: bool = False,
     ) -> None:
+        system = operating_system or OperatingSystem.debian_13()
+        problems = foundation_problems(
+            cluster_name=cluster_name,
+            operating_system=system,
+            image_generation=image_generation,
+            srun_ports=srun_ports,
+            default_partition=default_partition,
+        )
+        if problems:
+            raise ValueError("; ".join(problems))
+
+        super().__init__(scope, construct_id)
         self.network = network
         self.cluster_name = cluster_name
-        self.operating_system = operating_system or OperatingSystem.debian_13()
+        self.operating_system = system
         self.ports = SlurmPorts(srun=srun_ports)
         self.job_credentials = job_credentials
         self._image_generation = image_generation
         self._default_partition = default_partition
         self._partitions: list[str] = []
-        if problems := self._problems():
-            raise ValueError("; ".join(problems))
-
-        super().__init__(scope, construct_id)
         address = self.node.addr[-8:]
         stack_guid = Fn.select(2, Fn.split("/", Aws.STACK_ID))
         self.cluster_id = f"{stack_guid}-{address}"
@@ -89,22 +98,14 @@ class ClusterFoundation(Construct):
             bundle=self.bundle,
         )
         self._images = Construct(self, "Images")
+        if default_partition is not None:
+            self.node.add_validation(_DefaultPartitionExists(self, default_partition))
         if job_credentials:
             Annotations.of(self).add_warning_v2(
                 "slurm-cluster:jobCredentials",
                 "job_credentials=True lets every job use the instance role of its node: it can read the munge key and "
                 "so act as any user of the cluster. Give jobs credentials of their own instead, where you can.",
             )
-
-    def _problems(self) -> list[str]:
-        problems = []
-        if problem := cluster_name_problem(self.cluster_name):
-            problems.append(problem)
-        if self._default_partition is not None and (problem := partition_name_problem(self._default_partition)):
-            problems.append(problem)
-        if self._image_generation < 1:
-            problems.append(f"image_generation is {self._image_generation}: give 1 or more")
-        return [*problems, *_srun_port_problems(self.ports, self.operating_system)]
 
     def _define_munge_key(self) -> secretsmanager.Secret:
         key = secretsmanager.Secret(
@@ -124,22 +125,55 @@ class ClusterFoundation(Construct):
         )
         return key
 
-    def image(self, architecture: str) -> ec2.IMachineImage:
-        """Return the image of the cluster's nodes for ``amd64`` or ``arm64``."""
-        return self.operating_system.image(self._images, architecture, generation=self._image_generation)
+    def image(self, instance_type: ec2.InstanceType) -> ec2.IMachineImage:
+        """Return the image of the cluster's nodes of an instance type."""
+        return self.operating_system.image(self._images, instance_type, generation=self._image_generation)
+
+    @property
+    def partition_names(self) -> tuple[str, ...]:
+        """Names of the cluster's partitions, in the order in which they were added."""
+        return tuple(self._partitions)
 
     def register_partition(self, name: str) -> bool:
-        """Take up a partition and return whether it is the default one; Partition calls this.
-
-        Raises:
-            ValueError: the cluster has a partition of this name.
-        """
-        if duplicates([*self._partitions, name]):
-            raise ValueError(
-                f"partition name {name!r} is taken: the cluster has {', '.join(self._partitions)}; choose another"
-            )
+        """Take up a partition and return whether it is the default one; Partition calls this."""
         self._partitions.append(name)
         return name == (self._default_partition or self._partitions[0])
+
+
+@jsii.implements(IValidation)
+class _DefaultPartitionExists:
+    def __init__(self, foundation: ClusterFoundation, name: str) -> None:
+        self._foundation = foundation
+        self._name = name
+
+    def validate(self) -> list[str]:
+        """Return the problem, once all partitions are known."""
+        names = self._foundation.partition_names
+        if self._name in names:
+            return []
+        return [
+            f"default_partition is {self._name!r}, which the cluster does not have: add it, "
+            f"or choose one of {', '.join(names) or 'the partitions that you add'}"
+        ]
+
+
+def foundation_problems(
+    *,
+    cluster_name: str,
+    operating_system: OperatingSystem,
+    image_generation: int,
+    srun_ports: PortRange,
+    default_partition: str | None,
+) -> list[str]:
+    """Return what is wrong with the options of a ClusterFoundation."""
+    problems = []
+    if problem := cluster_name_problem(cluster_name):
+        problems.append(problem)
+    if default_partition is not None and (problem := partition_name_problem(default_partition)):
+        problems.append(problem)
+    if image_generation < 1:
+        problems.append(f"image_generation is {image_generation}: give 1 or more")
+    return [*problems, *_srun_port_problems(SlurmPorts(srun=srun_ports), operating_system)]
 
 
 def _srun_port_problems(ports: SlurmPorts, system: OperatingSystem) -> list[str]:

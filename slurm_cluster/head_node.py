@@ -16,6 +16,7 @@ from slurm_cluster.model.node_files import CLUSTER_TAG, ROLE_TAG
 from slurm_cluster.model.spec import BUNDLE_PARAMETER, CLUSTER_PARAMETER, PARTITIONS_PATH, ClusterSpec
 from slurm_cluster.node_instance import define_node_instance
 from slurm_cluster.node_role import NodeRole
+from slurm_cluster.operating_system import OperatingSystem
 
 
 @jsii.implements(ec2.IConnectable, iam.IGrantable)
@@ -49,8 +50,11 @@ class HeadNode(Construct):
         state_volume_size: Size | None = None,
         root_volume_size: Size | None = None,
     ) -> None:
-        if generation < 1:
-            raise ValueError(f"generation of the head node is {generation}: give 1 or more")
+        instance_type = instance_type or default_head_instance_type()
+        if problems := head_node_problems(
+            instance_type=instance_type, generation=generation, operating_system=foundation.operating_system
+        ):
+            raise ValueError("; ".join(problems))
         super().__init__(scope, construct_id)
         self.foundation = foundation
         network = foundation.network
@@ -89,7 +93,7 @@ class HeadNode(Construct):
             foundation=foundation,
             role=Role.HEAD,
             node_name=None,
-            instance_type=instance_type or ec2.InstanceType("t3.medium"),
+            instance_type=instance_type,
             instance_profile=node_role.instance_profile,
             security_group=self.security_group,
             root_volume_size=root_volume_size or Size.gibibytes(16),
@@ -200,3 +204,20 @@ class HeadNode(Construct):
             statistic=statistic,
             period=Duration.minutes(1),
         ).attach_to(self)
+
+
+def default_head_instance_type() -> ec2.InstanceType:
+    """Return the type of a head whose user chose none."""
+    return ec2.InstanceType("t3.medium")
+
+
+def head_node_problems(
+    *, instance_type: ec2.InstanceType, generation: int, operating_system: OperatingSystem
+) -> list[str]:
+    """Return what is wrong with the options of a HeadNode."""
+    problems = []
+    if problem := operating_system.instance_type_problem(instance_type):
+        problems.append(f"head node: {problem}")
+    if generation < 1:
+        problems.append(f"generation of the head node is {generation}: give 1 or more")
+    return problems

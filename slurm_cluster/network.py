@@ -37,18 +37,8 @@ class ClusterNetwork(Construct):
         subnet: ec2.ISubnet | None = None,
         availability_zones: Sequence[str] | None = None,
     ) -> None:
-        problems = []
-        if vpc is None and subnet is not None:
-            problems.append("subnet was given without vpc: pass the VPC that the subnet is in")
-        if vpc is not None and availability_zones is not None:
-            problems.append(
-                "availability_zones were given with vpc: they choose the zones of a new VPC; pass subnet instead"
-            )
-        if vpc is not None and subnet is None and not vpc.private_subnets:
-            problems.append("vpc has no private subnet with egress: pass the subnet for the nodes as subnet")
-        if problems:
+        if problems := network_problems(vpc=vpc, subnet=subnet, availability_zones=availability_zones):
             raise ValueError("; ".join(problems))
-
         super().__init__(scope, construct_id)
         endpoints: list[IDependable] = []
         if vpc is None:
@@ -95,3 +85,21 @@ class ClusterNetwork(Construct):
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(refused),
         )
         return vpc
+
+
+def network_problems(
+    *, vpc: ec2.IVpc | None, subnet: ec2.ISubnet | None, availability_zones: Sequence[str] | None
+) -> list[str]:
+    """Return what is wrong with the options of a ClusterNetwork."""
+    problems = []
+    if vpc is None and subnet is not None:
+        problems.append("subnet was given without vpc: pass the VPC that the subnet is in")
+    if vpc is not None and availability_zones is not None:
+        problems.append(
+            "availability_zones were given with vpc: they choose the zones of a new VPC; pass subnet instead"
+        )
+    if availability_zones is not None and len(availability_zones) == 0:
+        problems.append("availability_zones is empty: name one zone or more, the nodes' zone first")
+    if vpc is not None and subnet is None and not vpc.private_subnets:
+        problems.append("vpc has no private subnet with egress: pass the subnet for the nodes as subnet")
+    return problems

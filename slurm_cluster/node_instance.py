@@ -12,7 +12,6 @@ from constructs import Construct, IDependable
 from slurm_cluster import user_data
 from slurm_cluster.model.flows import Role
 from slurm_cluster.model.node_files import CLUSTER_TAG, NODE_TAG, ROLE_TAG
-from slurm_cluster.operating_system import architecture_of
 
 if TYPE_CHECKING:
     from slurm_cluster.foundation import ClusterFoundation
@@ -53,7 +52,7 @@ def define_node_instance(
         vpc=network.vpc,
         vpc_subnets=ec2.SubnetSelection(subnets=[network.subnet]),
         instance_type=instance_type,
-        machine_image=foundation.image(architecture_of(instance_type)),
+        machine_image=foundation.image(instance_type),
         instance_profile=instance_profile,
         security_group=security_group,
         # frozen text: what may change is read from the parameters, because a change here would stop the instance

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,19 +15,19 @@ from slurm_cluster.image import PinnedImage
 _DEBIAN_ARCHITECTURES = {ec2.InstanceArchitecture.X86_64: "amd64", ec2.InstanceArchitecture.ARM_64: "arm64"}
 
 
-def architecture_of(instance_type: ec2.InstanceType) -> str:
-    """Return the architecture of an instance type by Debian's name, ``amd64`` or ``arm64``.
+_INSTANCE_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 
-    Raises:
-        ValueError: the type is a token, whose value only a deploy knows.
-    """
-    name = instance_type.to_string()
+
+def instance_type_problem(name: str) -> str | None:
+    """Return what is wrong with ``name`` as an EC2 instance type, or None."""
     if Token.is_unresolved(name):
-        raise ValueError(
+        return (
             "the instance type is a token, so its architecture and image cannot be told: "
-            "give a literal type such as ec2.InstanceType('c7i.large')"
+            "give a literal type such as c7i.large"
         )
-    return _DEBIAN_ARCHITECTURES[instance_type.architecture]
+    if not _INSTANCE_TYPE.fullmatch(name):
+        return f"instance type {name!r} is not allowed: give an EC2 instance type such as c7i.large"
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,8 @@ class OperatingSystem:
             amd64: image for x86_64 instance types; without it, such types are refused.
             arm64: image for Graviton instance types; without it, such types are refused.
             root_device: device name of the image's root volume; ``/dev/xvda`` by default, ``/dev/sda1`` on Ubuntu.
-            narrows_srun_ports: whether its Slurm is 24.05.1 or newer, so that srun_ports may be narrowed; no by default.
+            narrows_srun_ports: whether its Slurm is 24.05.1 or newer, so that srun_ports may be narrowed; no by
+                default.
 
         Raises:
             ValueError: neither image was given.
@@ -126,18 +128,28 @@ class OperatingSystem:
             ),
         )
 
-    def image(self, scope: Construct, architecture: str, *, generation: int) -> ec2.IMachineImage:
-        """Return the image for ``architecture`` (``amd64``, ``arm64``), defined once in ``scope``.
+    def instance_type_problem(self, instance_type: ec2.InstanceType) -> str | None:
+        """Return why nodes of this system cannot run on ``instance_type``, or None."""
+        if problem := instance_type_problem(instance_type.to_string()):
+            return problem
+        architecture = _DEBIAN_ARCHITECTURES[instance_type.architecture]
+        if self.public_parameter is None and architecture not in self.images:
+            return (
+                f"instance type {instance_type.to_string()!r} is {architecture} and there is no image for it: "
+                f"pass {architecture}= to OperatingSystem.of, or choose a type of {' or '.join(sorted(self.images))}"
+            )
+        return None
 
-        Raises:
-            ValueError: there is no own image for the architecture.
+    def image(self, scope: Construct, instance_type: ec2.InstanceType, *, generation: int) -> ec2.IMachineImage:
+        """Return the image for ``instance_type``; those of one architecture share one that is defined in ``scope``.
+
+        Args:
+            scope: construct that holds the images of a cluster.
+            instance_type: a type for which ``instance_type_problem`` found none.
+            generation: see PinnedImage.
         """
+        architecture = _DEBIAN_ARCHITECTURES[instance_type.architecture]
         if self.public_parameter is None:
-            if architecture not in self.images:
-                raise ValueError(
-                    f"there is no {architecture} image: pass {architecture}= to OperatingSystem.of, "
-                    f"or choose instance types of {' or '.join(sorted(self.images))}"
-                )
             return self.images[architecture]
         existing = scope.node.try_find_child(architecture)
         if isinstance(existing, PinnedImage):

@@ -49,8 +49,15 @@ class Partition(Construct):
         problems = []
         if problem := partition_name_problem(partition_name):
             problems.append(problem)
+        if partition_name in foundation.partition_names:
+            problems.append(
+                f"partition name {partition_name!r} is taken: the cluster has "
+                f"{', '.join(foundation.partition_names)}; choose another"
+            )
         if static_nodes < 1:
             problems.append(f"static_nodes of partition {partition_name!r} is {static_nodes}: give 1 or more")
+        if problem := foundation.operating_system.instance_type_problem(instance_type):
+            problems.append(f"partition {partition_name!r}: {problem}")
         if problems:
             raise ValueError("; ".join(problems))
         default = foundation.register_partition(partition_name)

@@ -82,10 +82,11 @@ def send(event: dict[str, Any], physical_id: str, answer: dict[str, Any]) -> Non
     """Send an answer, several times if need be: without it CloudFormation waits until its own time-out."""
     same = {name: event[name] for name in ("StackId", "RequestId", "LogicalResourceId")}
     body = json.dumps({**answer, **same, "PhysicalResourceId": physical_id}).encode()
-    request = urllib.request.Request(event["ResponseURL"], data=body, method="PUT", headers={"Content-Type": ""})
+    url = event["ResponseURL"]  # made by CloudFormation
+    request = urllib.request.Request(url, data=body, method="PUT", headers={"Content-Type": ""})  # noqa: S310
     for attempt in range(1, _SEND_ATTEMPTS + 1):
         try:
-            with urllib.request.urlopen(request, timeout=10):
+            with urllib.request.urlopen(request, timeout=10):  # noqa: S310
                 return
         except OSError as error:
             # an HTTPError's text has no URL in it
