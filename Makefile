@@ -11,6 +11,8 @@ PY := $(VENV)/bin/python
 # Node.js comes from PyPI. Its wheel unpacks npm's start script without what it loads, so npm is started by its module.
 NODE_HOME := $(VENV)/node
 NPM := $(NODE_HOME)/bin/node $(NODE_HOME)/lib/node_modules/npm/bin/npm-cli.js
+# more for the CDK CLI, such as CDK_ARGS='-c cluster_name=lab --no-rollback'
+CDK_ARGS ?=
 CDK := $(NODE_HOME)/bin/node node_modules/aws-cdk/bin/cdk
 
 # cdk.json starts the app as `python3`; the CDK CLI and its plug-ins start `node`
@@ -66,20 +68,20 @@ bench: deps ## compare the time of synthesis with that of the same resources dec
 
 .PHONY: synth
 synth: deps ## write the CloudFormation template to cdk.out
-	$(CDK) synth --quiet
+	$(CDK) synth --quiet $(CDK_ARGS)
 
 .PHONY: diff
 diff: deps ## show what a deploy would change in your account
-	$(CDK) diff
+	$(CDK) diff $(CDK_ARGS)
 
 .PHONY: bootstrap
 bootstrap: deps ## make the stack that the CDK itself needs, once per account and Region
-	$(CDK) bootstrap
+	$(CDK) bootstrap $(CDK_ARGS)
 
 .PHONY: deploy
 deploy: deps ## deploy app.py to the AWS account of your credentials
-	$(CDK) deploy
+	$(CDK) deploy $(CDK_ARGS)
 
 .PHONY: destroy
 destroy: deps ## delete the stack; the README says what stays
-	$(CDK) destroy
+	$(CDK) destroy $(CDK_ARGS)

@@ -54,24 +54,36 @@ class Prices:
             raise ValueError(f"no price of {instance_type}: add it to instance_per_hour of {PRICES_FILE.name}")
         return by_type[instance_type] * _HOURS_PER_DAY
 
+    def burst_note(self, instance_type: str) -> str:
+        """Return what a burstable type costs above its baseline, empty for other types."""
+        if not instance_type.startswith("t"):
+            return ""
+        per_hour: float = self._data["burst_per_vcpu_hour"]
+        return f"{per_hour:.2f} a vCPU-hour above its baseline"
+
     def gp3_day(self, gib: int) -> float:
         """Return what ``gib`` GiB of gp3 cost a day at the performance that is included."""
         per_month: float = self._data["gp3_per_gib_month"]
         return gib * per_month / self._days_per_month
 
-    def resource(self, resource_type: str) -> Mapping[str, Any]:
-        """Return the entry of a resource type.
+    def detailed_monitoring_day(self) -> float:
+        """Return what one instance's metrics by the minute cost a day."""
+        per_month: float = self._data["detailed_monitoring_per_month"]
+        return per_month / self._days_per_month
+
+    def resource(self, kind: str) -> Mapping[str, Any]:
+        """Return the entry of a kind of resource, empty where it costs nothing.
 
         Raises:
-            ValueError: the type is in no list of the file, so nobody has looked at what it costs.
+            ValueError: the kind is in no list of the file, so nobody has looked at what it costs.
         """
-        if resource_type in self._data["free"]:
+        if kind in self._data["free"]:
             return {}
-        if resource_type not in self._data["resources"]:
+        if kind not in self._data["resources"]:
             raise ValueError(
-                f"{PRICES_FILE.name} says nothing of {resource_type}: add its price to resources, or list it as free"
+                f"{PRICES_FILE.name} says nothing of {kind}: add its price to resources, or list it as free"
             )
-        entry: Mapping[str, Any] = self._data["resources"][resource_type]
+        entry: Mapping[str, Any] = self._data["resources"][kind]
         return entry
 
     def day(self, entry: Mapping[str, Any]) -> float | None:
@@ -95,10 +107,15 @@ def lines(template: Mapping[str, Any], prices: Prices) -> list[Line]:
 
 
 def _instances(resources: list[Mapping[str, Any]], prices: Prices) -> Iterator[Line]:
-    types = [item["Properties"]["InstanceType"] for item in resources if item["Type"] == "AWS::EC2::Instance"]
+    instances = [item["Properties"] for item in resources if item["Type"] == "AWS::EC2::Instance"]
+    types = [item["InstanceType"] for item in instances]
     for instance_type in dict.fromkeys(types):
         count = types.count(instance_type)
-        yield Line(f"EC2 instance `{instance_type}`, on demand", count, count * prices.instance_day(instance_type))
+        per_day = count * prices.instance_day(instance_type)
+        yield Line(f"EC2 instance `{instance_type}`, on demand", count, per_day, prices.burst_note(instance_type))
+    watched = sum(bool(item.get("Monitoring")) for item in instances)
+    if watched:
+        yield Line("EC2 detailed monitoring of an instance", watched, watched * prices.detailed_monitoring_day())
 
 
 def _disks(resources: list[Mapping[str, Any]], prices: Prices) -> Iterator[Line]:
@@ -110,7 +127,7 @@ def _disks(resources: list[Mapping[str, Any]], prices: Prices) -> Iterator[Line]
             for mapping in item["Properties"]["BlockDeviceMappings"]:
                 gib += _gp3_gib(mapping["Ebs"]["VolumeType"], mapping["Ebs"]["VolumeSize"])
     if gib:
-        yield Line("EBS gp3, GiB: root disks and the head's state volume", gib, prices.gp3_day(gib))
+        yield Line("GiB of EBS gp3: root disks and the head's state volume", gib, prices.gp3_day(gib))
 
 
 def _gp3_gib(volume_type: str, size: int) -> int:
@@ -120,14 +137,20 @@ def _gp3_gib(volume_type: str, size: int) -> int:
 
 
 def _others(resources: list[Mapping[str, Any]], prices: Prices) -> Iterator[Line]:
-    types = [item["Type"] for item in resources]
-    for resource_type in dict.fromkeys(types):
-        if resource_type in ("AWS::EC2::Instance", "AWS::EC2::Volume"):
-            continue
-        if entry := prices.resource(resource_type):
-            count = types.count(resource_type)
+    kinds = [_kind(item) for item in resources if item["Type"] not in ("AWS::EC2::Instance", "AWS::EC2::Volume")]
+    for kind in dict.fromkeys(kinds):
+        if entry := prices.resource(kind):
+            count = kinds.count(kind)
             each = prices.day(entry)
             yield Line(entry["what"], count, None if each is None else count * each, entry.get("by_use", ""))
+
+
+def _kind(item: Mapping[str, Any]) -> str:
+    """Return the resource type, with what decides the price where a type has several."""
+    resource_type: str = item["Type"]
+    if resource_type == "AWS::EC2::VPCEndpoint":
+        return f"{resource_type} {item['Properties'].get('VpcEndpointType', 'Gateway')}"
+    return resource_type
 
 
 def table(template: Mapping[str, Any], prices: Prices) -> str:
