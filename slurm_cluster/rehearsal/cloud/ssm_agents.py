@@ -1,0 +1,142 @@
+"""Run Command of the emulated Systems Manager: which instances it reaches, and running a script in a node.
+
+https://docs.aws.amazon.com/systems-manager/latest/userguide/monitor-commands.html
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_cluster.rehearsal.cloud.authorization import AGENT_ACTIONS
+from slurm_cluster.rehearsal.cloud.emulator import ApiError, Emulator, Record, refuse_unknown
+from slurm_cluster.rehearsal.cloud.instances import RUNNING, settle
+from slurm_cluster.rehearsal.node_exec import command
+
+DOCUMENT = "AWS-RunShellScript"
+DEFAULT_TIMEOUT = 3600
+"""The document's default of ``executionTimeout``, seconds."""
+
+STDOUT_LIMIT, STDERR_LIMIT = 24_000, 8_000
+"""Characters that GetCommandInvocation answers."""
+
+_KILLED = 137
+"""The agent's exit code for a command that it stopped (amazon-ssm-agent, CommandStoppedPreemptivelyExitCode)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a command ended; ``details`` is Run Command's StatusDetails."""
+
+    code: int
+    status: str
+    details: str
+    stdout: str
+    stderr: str
+
+
+def is_managed(emulator: Emulator, instance_id: str) -> bool:
+    """Return whether Run Command reaches an instance: it runs, its agent does, and its role lets the agent work."""
+    instance = emulator.instances.get(instance_id)
+    if instance is None:
+        return False
+    settle(emulator, instance)
+    if instance["State"]["Code"] != RUNNING or not emulator.node(instance_id, "agent-online").exists():
+        return False
+    profile = emulator.profile(instance["IamInstanceProfile"]["Arn"]) if instance["IamInstanceProfile"] else None
+    if profile is None or profile.role is None:
+        return False
+    managed = all(emulator.role_allows(profile.role, action, "*") for action in AGENT_ACTIONS)
+    if managed:
+        instance["WasManaged"] = True
+    return managed
+
+
+def instance_information(emulator: Emulator, request: Mapping[str, Any]) -> dict[str, Any]:
+    """SSM's ``DescribeInstanceInformation``: an instance appears once its agent has been online."""
+    refuse_unknown("DescribeInstanceInformation", request, {"Filters", "InstanceInformationFilterList", "MaxResults"})
+    wanted: set[str] | None = None
+    for item in request.get("Filters") or []:
+        refuse_unknown("DescribeInstanceInformation Filters", [item["Key"]], {"InstanceIds"})
+        wanted = set(item["Values"]) & (wanted if wanted is not None else set(item["Values"]))
+    for item in request.get("InstanceInformationFilterList") or []:
+        refuse_unknown("DescribeInstanceInformation filter", [item["key"]], {"InstanceIds"})
+        wanted = set(item["valueSet"]) & (wanted if wanted is not None else set(item["valueSet"]))
+    entries = []
+    for instance_id, instance in sorted(emulator.instances.items()):
+        online = is_managed(emulator, instance_id)
+        if (wanted is None or instance_id in wanted) and (online or instance.get("WasManaged")):
+            entries.append(_information(instance, online=online))
+    return {"InstanceInformationList": entries}
+
+
+def _information(instance: Record, *, online: bool) -> dict[str, Any]:
+    return {
+        "InstanceId": instance["InstanceId"],
+        "PingStatus": "Online" if online else "ConnectionLost",
+        "LastPingDateTime": time.time(),
+        "PlatformType": "Linux",
+        "ResourceType": "EC2Instance",
+        "IPAddress": instance["PrivateIpAddress"],
+        "ComputerName": instance["PrivateDnsName"],
+    }
+
+
+def check_command(request: Mapping[str, Any]) -> None:
+    """Refuse a ``SendCommand`` that cannot be rehearsed.
+
+    Raises:
+        ApiError: another document, or parameters that the document does not have.
+    """
+    if request.get("DocumentName") != DOCUMENT:
+        raise ApiError("InvalidDocument", f"document {request.get('DocumentName')} is not rehearsed; use {DOCUMENT}")
+    parameters = request.get("Parameters") or {}
+    refuse_unknown(f"{DOCUMENT} parameters", parameters, {"commands", "executionTimeout", "workingDirectory"})
+    if not parameters.get("commands"):
+        raise ApiError("InvalidParameters", f"{DOCUMENT} needs the parameter commands")
+
+
+def run(emulator: Emulator, instance_id: str, parameters: Mapping[str, Any]) -> Outcome:
+    """Run a script in an instance's node as its root and wait for it.
+
+    Args:
+        parameters: those of AWS-RunShellScript, lists of strings.
+    """
+    script = "\n".join(parameters["commands"])
+    if directory := (parameters.get("workingDirectory") or [""])[0]:
+        script = f"cd -- '{directory}' || exit 1\n{script}"
+    timeout = int((parameters.get("executionTimeout") or [DEFAULT_TIMEOUT])[0])
+    try:
+        pid1 = int(emulator.node(instance_id, "pid1").read_text())
+    except FileNotFoundError:
+        return Outcome(
+            code=-1, status="Failed", details="Undeliverable", stdout="", stderr="the instance is not running"
+        )
+    process = subprocess.Popen(
+        command(pid1, ["/bin/sh", "-c", script]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+        timed_out = False
+    except subprocess.TimeoutExpired:
+        timed_out = True
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+    code = _KILLED if timed_out else process.returncode
+    ended = "Success" if code == 0 else "Failed"
+    return Outcome(
+        code=code,
+        status="TimedOut" if timed_out else ended,
+        details="Execution Timed Out" if timed_out else ended,
+        stdout=stdout.decode(errors="replace")[:STDOUT_LIMIT],
+        stderr=stderr.decode(errors="replace")[:STDERR_LIMIT],
+    )
