@@ -1,0 +1,54 @@
+"""Slurm's prolog: makes the names of a job's nodes resolve on this one before the job starts.
+
+slurmd runs it as root on every node of the job (slurm.conf(5) Prolog, PrologFlags=Contain). Where it fails, slurmd
+drains the node and the job runs again elsewhere, so it has patience with a controller that is restarting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from slurm_cluster.runtime.node import hosts, names
+from slurm_cluster.runtime.node.commands import CommandError, Runner
+from slurm_cluster.runtime.node.errors import NodeError
+
+COMMAND = Path("/usr/local/sbin/slurm-cluster-prolog")
+_SECONDS = 120
+
+
+def run_prolog(
+    run: Runner,
+    environment: Mapping[str, str],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Add the names of the job's nodes to /etc/hosts; return whether the file changed.
+
+    Args:
+        run: runs programs.
+        environment: what slurmd set, see prolog_epilog(7).
+        sleep: waits between attempts.
+        clock: seconds of a steady clock.
+
+    Raises:
+        NodeError: the controller did not say where the nodes are.
+    """
+    node_list = environment["SLURM_JOB_NODELIST"]
+    # A job on one node needs no other, and asking would cost the controller one call for each such job.
+    if node_list == environment.get("SLURMD_NODENAME"):
+        return False
+    start = clock()
+    while True:
+        try:
+            text = run(["scontrol", "--oneliner", "show", "nodes", node_list], timeout=60).stdout
+        except CommandError as problem:
+            if clock() - start > _SECONDS:
+                raise NodeError(f"names of {node_list} are not known: {problem}") from problem
+            sleep(5)
+        else:
+            break
+    table = names.node_table(text)
+    return hosts.update(lambda entries: hosts.merge(entries, table))
