@@ -138,7 +138,7 @@ def _create_volume(emulator: Emulator, logical_id: str, properties: Properties, 
 
 
 def _update_volume(emulator: Emulator, volume_id: str, old: Properties, new: Properties) -> Provisioned:
-    fixed = ("AvailabilityZone", "Encrypted", "KmsKeyId")
+    fixed = ("AvailabilityZone", "Encrypted", "KmsKeyId", "MultiAttachEnabled")
     changed = [name for name in fixed if old.get(name) != new.get(name)]
     if changed:
         raise ValueError(f"Update to {', '.join(changed)} of an AWS::EC2::Volume is not supported")
@@ -203,7 +203,10 @@ COMPUTE_TYPES = {
     ),
     "AWS::EC2::Volume": ResourceType(
         properties=frozenset(
-            {"AvailabilityZone", "Encrypted", "Iops", "KmsKeyId", "Size", "Tags.*", "Throughput", "VolumeType"}
+            {
+                *("AvailabilityZone", "Encrypted", "Iops", "KmsKeyId", "MultiAttachEnabled", "Size", "Tags.*"),
+                *("Throughput", "VolumeType"),
+            }
         ),
         create=_create_volume,
         update=_update_volume,

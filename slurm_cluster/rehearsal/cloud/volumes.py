@@ -25,6 +25,7 @@ CREATE_PARAMETERS = {
     "Encrypted",
     "Iops",
     "KmsKeyId",
+    "MultiAttachEnabled",
     "Size",
     "TagSpecification",
     "Throughput",
@@ -53,6 +54,8 @@ def new_volume(emulator: Emulator, zone: str, spec: dict[str, Any], tags: list[d
         raise ApiError("UnsupportedOperation", f"A volume of type '{kind}' is not rehearsed; use gp3 or gp2")
     if not spec.get("Size"):
         raise ApiError("MissingParameter", "The request must contain the parameter size/snapshot")
+    if boolean(spec.get("MultiAttachEnabled")):
+        raise ApiError("UnsupportedOperation", "A volume attached to several instances is not rehearsed")
     volume_id = f"vol-{secrets.token_hex(9)[:17]}"
     record: Record = {
         "VolumeId": volume_id,
@@ -118,7 +121,7 @@ def release(emulator: Emulator, volume: Record) -> None:
 
 def create_volume(emulator: Emulator, request: dict[str, Any]) -> dict[str, Any]:
     """EC2's ``CreateVolume``."""
-    refuse_unknown("CreateVolume", request, CREATE_PARAMETERS)
+    refuse_unknown("CreateVolume", request, {*CREATE_PARAMETERS, "ClientToken"})
     zone = request.get("AvailabilityZone")
     if not zone:
         raise ApiError("MissingParameter", "The request must contain the parameter availabilityZone")
