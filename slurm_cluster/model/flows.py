@@ -33,8 +33,7 @@ class PortRange:
     def __post_init__(self) -> None:
         if not 0 <= self.first <= self.last <= 65535:
             raise ValueError(
-                f"port range {self.first}-{self.last} is not valid: "
-                "give two ports from 0 to 65535, the lower one first"
+                f"port range {self.first}-{self.last} is not valid: give two ports from 0 to 65535, the lower one first"
             )
 
     def __contains__(self, other: PortRange) -> bool:

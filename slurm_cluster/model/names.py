@@ -18,7 +18,8 @@ def partition_name_problem(name: str) -> str | None:
     """Return what is wrong with ``name`` as a partition name, or None."""
     if not PARTITION_NAME.fullmatch(name):
         return (
-            f"partition name {name!r} is not allowed: use 1 to 25 lower-case letters, digits and hyphens, a letter first"
+            f"partition name {name!r} is not allowed: "
+            "use 1 to 25 lower-case letters, digits and hyphens, a letter first"
         )
     if name in _RESERVED:
         return f"partition name {name!r} is a keyword of slurm.conf (ALL, DEFAULT): choose another"

@@ -116,8 +116,9 @@ def check_aws(arguments: list[str]) -> None:
     service, operation, *options = arguments
     model = botocore.session.get_session().get_service_model(service)
     operations = {xform_name(name, "-"): name for name in model.operation_names}
-    members = model.operation_model(operations[operation]).input_shape.members
-    assert {word for word in options if word.startswith("--")} <= {f"--{xform_name(name, '-')}" for name in members}
+    shape = model.operation_model(operations[operation]).input_shape
+    known = {f"--{xform_name(name, '-')}" for name in shape.members} if shape else set()
+    assert {word for word in options if word.startswith("--")} <= known
 
 
 def test_options_table_has_every_context_key_of_the_app_and_no_other() -> None:
