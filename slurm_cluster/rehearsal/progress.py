@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_cluster.model.node_files import STATUS_FILE
+from slurm_cluster.model.node_files import FAILURE_PREFIX, STATUS_FILE
 
 Clock = Callable[[], float]
 
@@ -104,6 +104,8 @@ class NodeProgress:
         self._shown: set[tuple[str, float]] = set()
         self._finished = False
         self.status: Status | None = None
+        self.failure: str | None = None
+        """Why this boot made no node, once that is known."""
         progress.say("boot", who=node)
 
     def observe(self, status: Status | None, boot_id: str) -> None:
@@ -119,11 +121,20 @@ class NodeProgress:
             self._finished = True
             self._finish(status)
 
+    def observe_console(self, text: str) -> None:
+        """Take what this boot has written to the console; user data that fails before bootstrap says so there."""
+        if self.failure is None and self.status is None:
+            line = next((line for line in text.splitlines() if FAILURE_PREFIX in line), None)
+            if line is not None:
+                self.failure = line[line.index(FAILURE_PREFIX) :].strip()
+                self._progress.say(self.failure, who=self._node)
+
     def _finish(self, status: Status) -> None:
         began, ended = self._progress.now(), self._progress.now()
         if status.steps:
             began = self._progress.since_began(status.steps[0][1])
         self._progress.record(f"{self._node}: boot", self._boot, began)
         self._progress.record(f"{self._node}: bootstrap", began, ended)
-        said = "ready" if status.state == "ready" else f"FAILED in {status.step}: {status.reason}"
-        self._progress.say(said, who=self._node)
+        if status.state == "failed":
+            self.failure = f"bootstrap failed in step {status.step}: {status.reason}"
+        self._progress.say(self.failure or "ready", who=self._node)

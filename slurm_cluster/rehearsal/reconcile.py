@@ -98,17 +98,15 @@ def volume_actions(
 
     Args:
         attached: every volume of the API and the instance it is attached to.
-        plugged: every volume made on this machine and the instance whose machine has its device.
-        machines: every machine there is; only one that is on takes a device.
+        plugged: every volume made on this machine and the instance whose machine has it.
+        machines: every machine there is. One that is off takes a volume too, and has its device when it boots.
     """
+    free = {instance for instance, machine in machines.items() if machine.power is not Power.BUSY}
     for volume, holder in plugged.items():
-        if holder is not None and attached.get(volume) != holder:
-            yield volume, DoVolume.UNPLUG
-        elif volume not in attached:
+        if holder is None and volume not in attached:
             yield volume, DoVolume.DELETE
+        elif holder in free and attached.get(volume) != holder:
+            yield volume, DoVolume.UNPLUG
     for volume, instance in attached.items():
-        if instance is None or plugged.get(volume) is not None:
-            continue
-        machine = machines.get(instance)
-        if machine is not None and machine.power is Power.ON:
+        if instance in free and plugged.get(volume) is None:
             yield volume, DoVolume.PLUG

@@ -46,7 +46,7 @@ def test_a_failure_is_said_with_its_reason() -> None:
     NodeProgress(Progress(lines.append, clock=Clock()), "head").observe(
         status("failed", "munge", reason="no key"), "b1"
     )
-    assert lines[-1] == "+   0.0s head             FAILED in munge: no key"
+    assert lines[-1] == "+   0.0s head             bootstrap failed in step munge: no key"
 
 
 def test_the_status_of_an_earlier_boot_is_not_of_this_one() -> None:
@@ -67,3 +67,12 @@ def test_the_status_file_is_found_below_the_nodes_root(tmp_path: Path) -> None:
     found = read_status(tmp_path)
     assert found is not None
     assert (found.state, found.step) == ("running", "munge")
+
+
+def test_user_data_that_fails_before_bootstrap_says_so_on_the_console() -> None:
+    lines: list[str] = []
+    node = NodeProgress(Progress(lines.append, clock=Clock()), "head")
+    node.observe_console("[  OK  ] Started\n")
+    assert node.failure is None
+    node.observe_console("[  OK  ] Started\r\nslurm-cluster: FAILED step=network reason=no route\r\n")
+    assert node.failure == "slurm-cluster: FAILED step=network reason=no route"

@@ -54,7 +54,9 @@ def test_instances_do_not_disturb_each_other() -> None:
     [
         ({"v": "i-1"}, {}, {"i-1": ON}, [("v", DoVolume.PLUG)]),
         ({"v": "i-1"}, {"v": None}, {"i-1": ON}, [("v", DoVolume.PLUG)]),
+        ({"v": "i-1"}, {"v": None}, {"i-1": OFF}, [("v", DoVolume.PLUG)]),
         ({"v": "i-1"}, {"v": None}, {"i-1": BUSY}, []),
+        ({"v": None}, {"v": "i-1"}, {"i-1": BUSY}, []),
         ({"v": "i-1"}, {"v": None}, {}, []),
         ({"v": "i-1"}, {"v": "i-1"}, {"i-1": ON}, []),
         ({"v": None}, {"v": None}, {"i-1": ON}, []),

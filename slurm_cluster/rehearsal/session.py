@@ -1,0 +1,255 @@
+"""A cluster deployed on this machine: the API that the command line and the tests use."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from slurm_cluster.model.flows import Flow
+from slurm_cluster.rehearsal import checks, diagnosis, sweep
+from slurm_cluster.rehearsal.cloud.server import Cloud
+from slurm_cluster.rehearsal.errors import RehearsalError
+from slurm_cluster.rehearsal.interrupts import Interrupts
+from slurm_cluster.rehearsal.network.groups import Closure
+from slurm_cluster.rehearsal.network.vpc import VpcNetwork
+from slurm_cluster.rehearsal.node import Node
+from slurm_cluster.rehearsal.observed import observe
+from slurm_cluster.rehearsal.ownership import claim
+from slurm_cluster.rehearsal.progress import Progress
+from slurm_cluster.rehearsal.report import SmokeTest
+from slurm_cluster.rehearsal.run_command import CommandResult, run_command
+from slurm_cluster.rehearsal.stage import Stage
+
+_POLL_SECONDS = 0.2
+READY_SECONDS = 600.0
+SMOKE_TEST_SECONDS = 900.0
+_GONE_SECONDS = 60.0
+
+Context = Mapping[str, Any]
+"""CDK context by key, as ``cdk deploy --context key=value``; what is not a string is passed as JSON."""
+
+
+class Rehearsal:
+    """A deployed app whose nodes run here. Use ``deployed``.
+
+    Args:
+        stage: everything around the app.
+        app_dir: directory of its cdk.json.
+        progress: told what happens.
+    """
+
+    def __init__(self, stage: Stage, app_dir: Path, progress: Progress) -> None:
+        self.progress = progress
+        self.outputs: Mapping[str, Mapping[str, str]] = {}
+        """Outputs by stack."""
+        self._stage = stage
+        self._app_dir = app_dir
+        self._context: Context = {}
+        self._closures: list[Closure] = []
+
+    @classmethod
+    @contextmanager
+    def deployed(
+        cls, app_dir: Path, *, context: Context | None = None, emit: Callable[[str], None] = print
+    ) -> Iterator[Rehearsal]:
+        """Deploy the CDK app in ``app_dir``, wait until its nodes are ready, and remove everything at the end.
+
+        SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` inside the block.
+
+        Args:
+            app_dir: directory of the app's cdk.json.
+            context: CDK context for its synthesis.
+            emit: takes the lines that say what happens.
+
+        Raises:
+            RehearsalError: this machine cannot rehearse, the app did not deploy, its nodes did not get ready, or
+                something is left that cannot be removed. What matters of logs was emitted before.
+        """
+        problems = checks.problems()
+        if problems:
+            raise RehearsalError(
+                "this machine cannot rehearse:\n" + "\n".join(f"  - {problem}" for problem in problems)
+            )
+        progress = Progress(emit)
+        with Interrupts() as interrupts:
+            with interrupts.held(progress.say):
+                sweep.sweep_abandoned(progress.say)
+                stage = Stage(claim(), progress)
+            rehearsal = cls(stage, app_dir, progress)
+            failed = True
+            try:
+                stage.start()
+                stage.bootstrap()
+                rehearsal.deploy(context)
+                rehearsal.wait_ready()
+                yield rehearsal
+                failed = False
+            except Exception:
+                rehearsal.explain()
+                raise
+            finally:
+                with interrupts.held(progress.say):
+                    left = stage.close()
+                    for line in left:
+                        progress.say(f"teardown: {line}")
+                    if left and not failed:
+                        raise RehearsalError(f"the teardown did not end by itself: {'; '.join(left)}")
+
+    @property
+    def cloud(self) -> Cloud:
+        """The emulated AWS."""
+        return self._stage.cloud
+
+    @property
+    def network(self) -> VpcNetwork:
+        """The VPC."""
+        return self._stage.network
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Nodes of the cluster whose instances exist, by node name; ``head`` is the head node.
+
+        Where the app has several clusters, further nodes of one name are ``<name>@<instance id>``.
+        """
+        found: dict[str, Node] = {}
+        for instance_id, member in list(self._stage.fleet.members.items()):
+            if member.instance.role is None:
+                continue
+            name = member.instance.label
+            if name in found:
+                name = f"{name}@{instance_id}"
+            found[name] = Node(name, member, self._stage.fleet)
+        return found
+
+    def deploy(self, context: Context | None = None) -> None:
+        """Deploy the app, also once more with another context; returns when the stack is complete.
+
+        Raises:
+            RehearsalError: the CDK CLI failed.
+        """
+        began = self.progress.now()
+        self.progress.say("deploy", who="cdk")
+        self._context = context or {}
+        self.outputs = self._stage.deploy(self._app_dir, self._context)
+        self.progress.record("cdk deploy", began, self.progress.now())
+
+    redeploy = deploy
+
+    def destroy(self) -> None:
+        """Destroy the app's stack by the CDK CLI and wait until its machines are gone.
+
+        Raises:
+            RehearsalError: the CDK CLI failed, or instances outlive their stack.
+        """
+        began = self.progress.now()
+        self.progress.say("destroy", who="cdk")
+        self._stage.destroy(self._app_dir, self._context)
+        deadline = time.monotonic() + _GONE_SECONDS
+        while self._stage.fleet.members:
+            self._stage.raise_failure()
+            if time.monotonic() > deadline:
+                left = ", ".join(member.instance.label for member in self._stage.fleet.members.values())
+                raise RehearsalError(f"instances are still there after cdk destroy: {left}")
+            time.sleep(_POLL_SECONDS)
+        self.progress.record("cdk destroy", began, self.progress.now())
+
+    def wait_ready(self, timeout: float = READY_SECONDS) -> None:
+        """Wait until every node's bootstrap has succeeded and its agent takes Run Command.
+
+        Raises:
+            RehearsalError: a node failed, or not all were ready after ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while waiting := self._not_ready():
+            self._stage.raise_failure()
+            failed = {label: reason for label, reason in waiting.items() if reason}
+            if failed:
+                raise RehearsalError("\n".join(f"{label}: {reason}" for label, reason in failed.items()))
+            if time.monotonic() > deadline:
+                raise RehearsalError(f"not ready after {timeout:.0f} s: {', '.join(waiting)}")
+            time.sleep(_POLL_SECONDS)
+
+    def run_command(self, node: str, script: str, *, timeout: float = 120.0) -> CommandResult:
+        """Run a shell script on a node through Systems Manager and return what it printed.
+
+        Raises:
+            TimeoutError: it had not ended after ``timeout`` seconds.
+        """
+        ssm = self.cloud.client("ssm")
+        return run_command(ssm, self.nodes[node].instance_id, script, timeout_seconds=timeout)
+
+    def smoke_test(self) -> SmokeTest:
+        """Run the smoke test on the head node through Systems Manager; a check that fails is in the result.
+
+        Raises:
+            RehearsalError: the program printed no result.
+        """
+        began = self.progress.now()
+        self.progress.say("smoke test", who="head")
+        done = self.run_command("head", "slurm-cluster smoke-test", timeout=SMOKE_TEST_SECONDS)
+        try:
+            result = SmokeTest.from_dict(json.loads(done.stdout))
+        except (ValueError, KeyError) as error:
+            raise RehearsalError(
+                f"slurm-cluster smoke-test on the head printed no result (exit code {done.exit_code}):\n"
+                f"{done.stdout}{done.stderr}"
+            ) from error
+        for name, _, seconds, _ in result.checks:
+            self.progress.record(f"smoke test: {name}", began, began + seconds)
+            began += seconds
+        return result
+
+    @contextmanager
+    def closed(self, flow: Flow) -> Iterator[None]:
+        """Drop new connections of exactly this flow while the block runs, whatever the security groups allow."""
+        closure = Closure(
+            ports=flow.ports,
+            opener_ips=self._addresses(flow.opener),
+            listener_ips=self._addresses(flow.listener),
+        )
+        self._closures.append(closure)
+        self.network.close(closure)
+        try:
+            yield
+        finally:
+            self._closures.remove(closure)
+            self.network.reopen()
+            for other in self._closures:
+                self.network.close(other)
+
+    def refused(self) -> list[str]:
+        """Return who was refused what by the network since the rehearsal began, a line each."""
+        return list(diagnosis.refused_lines(self.network.refused(), self._label_of))
+
+    def explain(self) -> None:
+        """Emit what matters of a failure: nodes that are not ready with their logs, and refused connections."""
+        for line in self._stage.explain():
+            self.progress.say(line)
+        if not self._stage.started:
+            return
+        for node in self.nodes.values():
+            for line in diagnosis.node_lines(node.member):
+                self.progress.say(line)
+        for line in self.refused():
+            self.progress.say(line)
+
+    def _not_ready(self) -> dict[str, str | None]:
+        """Return the labels of the nodes that should be ready and are not, and why where that is known."""
+        waiting = {}
+        for instance in observe(self.cloud.client("ec2")).instances.values():
+            if instance.role is None or instance.state not in ("pending", "running"):
+                continue
+            member = self._stage.fleet.members.get(instance.id)
+            if member is None or not (member.ready and member.agent_online):
+                waiting[instance.label] = member.failure if member else None
+        return waiting
+
+    def _addresses(self, role: str) -> frozenset[str]:
+        return frozenset(node.private_ip for node in self.nodes.values() if node.member.instance.role == role)
+
+    def _label_of(self, address: str) -> str:
+        return next((node.name for node in self.nodes.values() if node.private_ip == address), address)
