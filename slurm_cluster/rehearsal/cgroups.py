@@ -19,7 +19,8 @@ ROOT = Path("/sys/fs/cgroup")
 _SLURM = ("freezer", "cpuset", "devices")
 _HIERARCHIES = ("unified", "systemd", *_SLURM)
 _NODE_MOUNT = "/cg1"
-_REMOVE_SECONDS = 5.0
+_PATIENCE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.02
 
 
 def problems() -> list[str]:
@@ -67,10 +68,11 @@ class NodeCgroups:
         return [f"--bind={self._top(hierarchy)}:{_NODE_MOUNT}/{hierarchy}" for hierarchy in _SLURM]
 
     def pids(self) -> Iterator[int]:
-        """Yield the pids of the node's processes and of its nspawn."""
-        for path in self._top("unified").rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):  # the group may end while it is read
-                yield from (int(line) for line in path.read_text().split())
+        """Yield the pids of the node's processes and of its nspawn; one may come several times."""
+        for hierarchy in _HIERARCHIES:
+            for path in self._top(hierarchy).rglob("cgroup.procs"):
+                with contextlib.suppress(OSError):  # the group may end while it is read
+                    yield from (int(line) for line in path.read_text().split())
 
     def unit_runs(self, unit: str) -> bool:
         """Return whether the node's system unit, e.g. ``munge.service``, has a process."""
@@ -80,21 +82,24 @@ class NodeCgroups:
         return False
 
     def kill(self) -> None:
-        """Kill every process of the node at once, frozen ones included."""
-        for path in (ROOT / "freezer").glob(f"{self.name}/**/freezer.state"):
+        """Kill every process of the node, frozen ones included, and wait until they are dead.
+
+        Raises:
+            TimeoutError: one is still there after 5 seconds.
+        """
+        for path in self._top("freezer").rglob("freezer.state"):
             with contextlib.suppress(OSError):
                 path.write_text("THAWED")
         with contextlib.suppress(FileNotFoundError):
             (self._top("unified") / "cgroup.kill").write_text("1")
-        for pid in self._slurm_pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def _slurm_pids(self) -> Iterator[int]:
-        for hierarchy in _SLURM:
-            for path in self._top(hierarchy).rglob("cgroup.procs"):
-                with contextlib.suppress(OSError):
-                    yield from (int(line) for line in path.read_text().split())
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while pids := set(self.pids()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"processes {sorted(pids)} of {self.name} cannot be killed")
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_PAUSE_SECONDS)
 
     def remove(self) -> None:
         """Remove the groups; their processes must be dead or dying.
@@ -102,7 +107,7 @@ class NodeCgroups:
         Raises:
             TimeoutError: a process is still there after 5 seconds.
         """
-        deadline = time.monotonic() + _REMOVE_SECONDS
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while left := [top for top in map(self._top, _HIERARCHIES) if top.exists()]:
             for top in left:
                 _remove_tree(top)
@@ -110,7 +115,7 @@ class NodeCgroups:
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"control groups {', '.join(map(str, left))} still have processes: end them first")
-            time.sleep(0.02)
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _remove_tree(top: Path) -> None:

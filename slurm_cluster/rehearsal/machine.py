@@ -26,6 +26,7 @@ REBOOT_EXIT = 133
 AGENT_UNIT = "amazon-ssm-agent.service"
 
 _START_SECONDS = 30.0
+_KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _POWER_OFF = signal.SIGRTMIN + 4
 _REBOOT = signal.SIGRTMIN + 5
@@ -207,11 +208,18 @@ class Machine:
         self.kill()
 
     def kill(self) -> None:
-        """End all its processes at once, as a power cut does; its disk and volumes stay."""
+        """End all its processes at once, as a power cut does; its disk and volumes stay.
+
+        Raises:
+            MachineError: the kernel does not let go of it.
+        """
         with self._lock:
             self._groups.kill()
             if self._nspawn is not None:
-                self._nspawn.wait()
+                try:
+                    self._nspawn.wait(_KILL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    raise self._error(f"lives {_KILL_SECONDS:.0f} s after it was killed") from None
                 self.poll()
 
     def remove(self) -> None:
@@ -221,7 +229,7 @@ class Machine:
             for volume in self.volumes:
                 volume.detach()
             leftovers.remove_machine(self.name, self.directory)
-            shutil.rmtree(self.directory, ignore_errors=False)
+            shutil.rmtree(self.directory)
             self._nspawn = None
 
     def exec(

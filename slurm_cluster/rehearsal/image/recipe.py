@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import chain
 from pathlib import Path
 
 from slurm_cluster.rehearsal.network.addresses import API_HOST, API_PORT
