@@ -17,6 +17,13 @@ from slurm_cluster.rehearsal.paths import SessionPaths, name
 
 RESOLV_CONF = "nameserver 127.0.0.1\n"
 BOOT_SECONDS = 60.0
+_INTERFACES = """
+link set lo up
+link add eth0 type veth peer name peer
+address add 10.79.0.5/24 dev eth0
+link set eth0 up
+link set peer up
+"""
 
 
 class Bench:
@@ -29,11 +36,11 @@ class Bench:
         self._namespaces: list[str] = []
 
     def namespace(self, instance_id: str) -> str:
-        """Return a new network namespace with a loopback interface alone."""
+        """Return a new network namespace with one address that nobody else can reach."""
         netns = name(self.paths.session, instance_id)
         subprocess.run(["ip", "netns", "add", netns], check=True)
         self._namespaces.append(netns)
-        subprocess.run(["ip", "-netns", netns, "link", "set", "lo", "up"], check=True)
+        subprocess.run(["ip", "-netns", netns, "-batch", "-"], input=_INTERFACES, text=True, check=True)
         return netns
 
     def machine(self, instance_id: str, *, netns: str | None = None, cloud_init: bool = False) -> Machine:

@@ -1,0 +1,90 @@
+"""Slurm's own cgroup plugins run on a machine: jobs are confined and cleaned up for real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from machine_bench import Bench, bench, boot, shell
+
+from slurm_cluster.model.node_files import OVERRIDE_DIR
+from slurm_cluster.rehearsal.machine import Machine
+from slurm_cluster.runtime.node import cgroup_conf
+
+pytestmark = pytest.mark.rehearsal
+
+SLURM_CONF = """
+ClusterName=bench
+SlurmctldHost=localhost
+SlurmUser=slurm
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup,task/affinity
+JobAcctGatherType=jobacct_gather/cgroup
+PrologFlags=Contain
+ReturnToService=2
+NodeName=only NodeHostname=localhost Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=900
+PartitionName=cpu Nodes=only Default=YES DefMemPerCPU=400
+"""
+
+SET_UP = f"""
+useradd --uid 1000 --create-home user
+dd if=/dev/urandom of=/etc/munge/munge.key bs=64 count=1 status=none
+chown munge: /etc/munge/munge.key && chmod 400 /etc/munge/munge.key
+install -d /etc/slurm && install -d -o slurm /var/lib/slurm/slurmctld
+cat - {OVERRIDE_DIR}/slurm.conf >/etc/slurm/slurm.conf
+"""
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Machine]:
+    with bench() as made:
+        yield serving(made)
+
+
+def serving(stand: Bench) -> Machine:
+    machine = stand.machine("i-0e001")
+    boot(machine)
+    done = machine.exec(["sh", "-ec", SET_UP], timeout=60, input=SLURM_CONF)
+    assert done.returncode == 0, done.stderr
+    cgroup = ["sh", "-ec", f"cat - {OVERRIDE_DIR}/cgroup.conf >/etc/slurm/cgroup.conf"]
+    assert machine.exec(cgroup, timeout=20, input=cgroup_conf.render()).returncode == 0
+    shell(machine, "systemctl start munge slurmctld slurmd")
+    shell(machine, "timeout 30 sh -c 'until sinfo --noheader --format=%t | grep -q idle; do sleep 0.2; done'")
+    return machine
+
+
+def as_user(machine: Machine, script: str) -> str:
+    done = machine.exec(["su", "-l", "user", "-c", script], timeout=60)
+    assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_job_is_confined_to_the_cpu_it_asked_for(node: Machine) -> None:
+    allowed = "grep Cpus_allowed_list /proc/self/status"
+    assert as_user(node, f"srun -n1 -c1 {allowed}").split()[1] in ("0", "1")
+    assert as_user(node, f"srun -n1 -c2 {allowed}").split()[1] == "0-1"
+
+
+def test_job_runs_in_groups_of_its_node(node: Machine) -> None:
+    groups = as_user(node, "srun -n1 cat /proc/self/cgroup")
+    for hierarchy in ("freezer", "cpuset", "devices"):
+        assert f"{hierarchy}:/{node.name}/slurm_only/uid_1000/job_" in groups
+
+
+def test_runaway_child_is_killed_with_its_job(node: Machine) -> None:
+    as_user(node, "srun -n1 sh -c 'setsid sleep 600 & exit 0'")
+    shell(node, "timeout 20 sh -c 'while pgrep -u user sleep; do sleep 0.2; done'")
+
+
+def test_job_of_a_node_that_lost_power_runs_again_and_slurm_serves(node: Machine) -> None:
+    as_user(node, "sbatch --requeue -o /dev/null --wrap 'echo x >>~/ran; test $(wc -l <~/ran) -gt 1 || sleep 600'")
+    shell(node, "timeout 20 sh -c 'until test -s /home/user/ran; do sleep 0.2; done'")
+    node.kill()
+    boot(node)
+    shell(node, "systemctl start munge slurmctld slurmd")
+    shell(node, "timeout 40 sh -c 'until test $(wc -l </home/user/ran) -eq 2; do sleep 0.2; done'", timeout=60)
+    assert as_user(node, "srun -n1 echo served") == "served\n"

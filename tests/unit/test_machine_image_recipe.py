@@ -1,0 +1,102 @@
+"""The list of what a rehearsed node has that an EC2 instance has not: it grows only on purpose."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slurm_cluster.model.node_files import OVERRIDE_DIR
+from slurm_cluster.rehearsal.image import REPLACED, mirror, recipe
+from slurm_cluster.runtime.node import packages
+
+
+def settings(path: Path) -> set[str]:
+    return {line for line in path.read_text().splitlines() if line and not line.startswith("#")}
+
+
+def test_overrides_are_these_and_every_report_names_them() -> None:
+    override = recipe.FILES / OVERRIDE_DIR.relative_to("/")
+    found = {path.name: settings(path) for path in override.iterdir()}
+    assert found == {
+        "slurm.conf": {"JobAcctGatherType=jobacct_gather/linux"},
+        "cgroup.conf": {"ConstrainRAMSpace=no", "ConstrainSwapSpace=no"},
+    }
+    told = " ".join(REPLACED)
+    assert all(setting in told for lines in found.values() for setting in lines)
+
+
+def test_files_of_the_image_are_these() -> None:
+    found = {str(path.relative_to(recipe.FILES)) for path in recipe.FILES.rglob("*") if path.is_file()}
+    assert {path for path in found if not path.endswith(".pyc")} == {
+        "etc/cloud/cloud.cfg.d/50_rehearsal.cfg",
+        "etc/hosts",
+        "etc/slurm-cluster/override.d/cgroup.conf",
+        "etc/slurm-cluster/override.d/slurm.conf",
+        "etc/systemd/system/slurmd.service.d/50-rehearsal.conf",
+        "usr/lib/python3/dist-packages/rehearsal_datasource/DataSourceEc2.py",
+        "usr/lib/python3/dist-packages/rehearsal_datasource/__init__.py",
+        "usr/lib/systemd/system/amazon-ssm-agent.service",
+    }
+
+
+def test_image_has_what_nodes_install() -> None:
+    wanted = {"python3-boto3", *packages.BASE}.union(*packages.BY_ROLE.values())
+    assert wanted <= set(recipe.all_packages())
+
+
+def test_no_region_is_given_to_nodes() -> None:
+    assert not any("REGION" in text for text in recipe.environment_files().values())
+
+
+def test_digest_follows_packages_and_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = recipe.digest("amd64")
+    assert recipe.digest("amd64") == before != recipe.digest("arm64")
+    monkeypatch.setattr(recipe, "NODE_PACKAGES", (*recipe.NODE_PACKAGES, "htop"))
+    assert recipe.digest("amd64") != before
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, outputs: dict[str, str]) -> None:
+    def run(argv: tuple[str, ...], **_: object) -> subprocess.CompletedProcess[str]:
+        if argv[0] not in outputs:
+            raise FileNotFoundError(argv[0])
+        return subprocess.CompletedProcess(argv, 0, outputs[argv[0]], "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.delenv(mirror.VARIABLE, raising=False)
+
+
+def test_mirror_is_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (
+        "|nodesource|https://deb.nodesource.com/node_20.x/\n"
+        "Debian|Debian-Security|http://mirror.example/debian-security/\n"
+        "Debian|Debian|http://mirror.example/debian/\n"
+    )
+    answer(monkeypatch, {"apt-get": rows})
+    assert mirror.mirror() == "http://mirror.example/debian"
+
+
+def test_mirror_of_a_host_that_is_no_debian_is_debians(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, {"apt-get": "Ubuntu|Ubuntu|http://archive.ubuntu.com/ubuntu/\n"})
+    assert mirror.mirror() == mirror.DEFAULT
+    answer(monkeypatch, {})
+    assert mirror.mirror() == mirror.DEFAULT
+
+
+def test_mirror_of_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, {"apt-get": "Debian|Debian|http://mirror.example/debian/\n"})
+    monkeypatch.setenv(mirror.VARIABLE, "http://chosen.example/debian/")
+    assert mirror.mirror() == "http://chosen.example/debian"
+
+
+def test_proxy_is_apts_else_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("https_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://of-environment:1")
+    answer(monkeypatch, {"apt-config": "\n"})
+    assert mirror.proxy_environment() == {"http_proxy": "http://of-environment:1"}
+    answer(monkeypatch, {"apt-config": "http://of-apt:2\n"})
+    assert mirror.proxy_environment()["http_proxy"] == "http://of-apt:2"
+    answer(monkeypatch, {"apt-config": "DIRECT\n"})
+    assert mirror.proxy_environment() == {"http_proxy": "http://of-environment:1"}
