@@ -20,7 +20,7 @@ set -Eeuo pipefail
 step=start
 fail() {{
   trap - ERR
-  echo "{failure} step=user-data:$step reason=$(echo "$1" | tr '\\n' ' ' | tail -c 900)" | tee /dev/console >&2 || true
+  echo "{failure} step=user-data:$step reason=${{1//$'\\n'/ }}" | tee /dev/console >&2 || true
   exit 1
 }}
 trap 'fail "line $LINENO: $BASH_COMMAND"' ERR
@@ -80,7 +80,7 @@ out=$(python3 {config}/fetch.py {parameter} {install} 2>&1) || fail "the node bu
 step=install
 cat > {command} <<'END'
 #!/bin/sh
-exec env PYTHONPATH={install}/current python3 -m slurm_cluster.runtime.node "$@"
+exec env PYTHONPATH={install}/current python3 -P -m slurm_cluster.runtime.node "$@"
 END
 chmod 755 {command}
 exec {command} bootstrap

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CURRENT = "current"
 _COMMAND_TEXT = """\
 #!/bin/sh
-exec env PYTHONPATH={current} python3 -m slurm_cluster.runtime.node "$@"
+exec env PYTHONPATH={current} python3 -P -m slurm_cluster.runtime.node "$@"
 """
 
 
