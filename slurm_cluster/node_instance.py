@@ -78,6 +78,8 @@ def define_node_instance(
         ],
         propagate_tags_to_volume_on_creation=True,
     )
+    # the subnet says it already; a second statement could only contradict
+    instance.instance.availability_zone = None
     instance.node.add_dependency(network.reachable, needs)
     tags = Tags.of(instance)
     tags.add(CLUSTER_TAG, foundation.cluster_id)
