@@ -63,6 +63,11 @@ class NodeCgroups:
         """
         return [str(self._top(hierarchy) / "cgroup.procs") for hierarchy in ("unified", "systemd")]
 
+    @property
+    def kill_file(self) -> Path:
+        """What kills all processes of the node but frozen ones when 1 is written to it."""
+        return self._top("unified") / "cgroup.kill"
+
     def binds(self) -> list[str]:
         """Return systemd-nspawn's ``--bind`` options that show Slurm's groups to the node."""
         return [f"--bind={self._top(hierarchy)}:{_NODE_MOUNT}/{hierarchy}" for hierarchy in _SLURM]
@@ -91,7 +96,7 @@ class NodeCgroups:
             with contextlib.suppress(OSError):
                 path.write_text("THAWED")
         with contextlib.suppress(FileNotFoundError):
-            (self._top("unified") / "cgroup.kill").write_text("1")
+            self.kill_file.write_text("1")
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while pids := set(self.pids()):
             if time.monotonic() > deadline:

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from slurm_cluster.rehearsal import cgroups
 from slurm_cluster.rehearsal.paths import STATE_ROOT, cache_dir
 
 _PROGRAMS = {
@@ -38,6 +39,7 @@ def problems() -> list[str]:
         )
     if not _has_overlay():
         found.append("the kernel has no overlayfs: load it (`modprobe overlay`) or use another machine")
+    found += cgroups.problems()
     for path, needed in _disk_needs().items():
         free = shutil.disk_usage(path).free
         if free < needed:

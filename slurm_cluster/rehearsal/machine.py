@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from slurm_cluster.rehearsal import leftovers, node_exec
 from slurm_cluster.rehearsal.cgroups import NodeCgroups
+from slurm_cluster.rehearsal.lifeline import Lifeline
 from slurm_cluster.rehearsal.paths import SessionPaths, name
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class MachineError(RuntimeError):
 class Machine:
     """A machine that keeps its disk from start to start, as an instance keeps its root volume.
 
+    It runs no longer than the process that made it.
+
     Files, below ``paths.nodes/<instance id>``: ``pid1`` (the pid of its init process on this machine, while it runs),
     ``console.log`` (of all its boots), ``root`` (mounted overlay), ``upper`` (what the overlay holds), ``work``.
 
@@ -62,6 +65,7 @@ class Machine:
         self._resolv_conf = resolv_conf
         self._groups = NodeCgroups(self.name)
         self._nspawn: subprocess.Popen[bytes] | None = None
+        self._lifeline: Lifeline | None = None
         self._pid1: int | None = None
         self._volumes: list[Volume] = []
         self._lock = threading.RLock()
@@ -101,6 +105,7 @@ class Machine:
             self._groups.kill()
             self._groups.remove()
             self._groups.create()
+            self._lifeline = self._lifeline or Lifeline(self._groups.kill_file)
             (self.root / "etc/resolv.conf").write_text(self._resolv_conf)
             with self.console_log.open("ab") as console:
                 self._nspawn = subprocess.Popen(
@@ -230,6 +235,9 @@ class Machine:
                 volume.detach()
             leftovers.remove_machine(self.name, self.directory)
             shutil.rmtree(self.directory)
+            if self._lifeline is not None:
+                self._lifeline.cut()
+                self._lifeline = None
             self._nspawn = None
 
     def exec(

@@ -21,11 +21,7 @@ BASE_PACKAGES = (
 )
 """What Debian's EC2 image has and node programs or their users count on."""
 
-NODE_PACKAGES = (
-    "python3-boto3",
-    *node_packages.BASE,
-    *(one for role in node_packages.BY_ROLE.values() for one in role),
-)
+NODE_PACKAGES = ("python3-boto3", *node_packages.BASE, *chain.from_iterable(node_packages.BY_ROLE.values()))
 """What nodes would install on EC2 as they boot: the user data's package, and those of every role."""
 
 MASKED_UNITS = (
