@@ -47,7 +47,7 @@ from slurm_cluster.rehearsal.cloud.resource_types import ExistingType, ResourceT
 VERSION = "1.5.33"
 
 _SERVICES = "ministack.services"
-_EC2, _SSM, _IAM = f"{_SERVICES}.ec2", f"{_SERVICES}.ssm", f"{_SERVICES}.iam"
+_EC2, _SSM, _IAM, _ROUTE53 = (f"{_SERVICES}.{name}" for name in ("ec2", "ssm", "iam", "route53"))
 _PROVISIONERS, _STACKS = f"{_SERVICES}.cloudformation.provisioners", f"{_SERVICES}.cloudformation.stacks"
 _EVALUATOR, _IAM_ACTIONS, _RESPONSES = (
     f"ministack.core.{name}" for name in ("iam_evaluator", "iam_actions", "responses")
@@ -78,6 +78,7 @@ PRIVATE_NAMES: dict[str, dict[str, Shape]] = {
         "_send_command": ("data",),
     },
     _IAM: {"_lookup_instance_profile": ("name", "arn")},
+    _ROUTE53: {"_zones": MutableMapping},
     _PROVISIONERS: {"_REPLACING_PROPERTIES": dict, "_RESOURCE_HANDLERS": dict, "_STACK_TAG_PROPERTY": dict},
     _STACKS: {"_runs_on_worker_thread": ("resource_type",)},
     _EVALUATOR: {
@@ -149,6 +150,7 @@ class Adapter:
         self.emulator = Emulator(
             nodes=nodes,
             **{name.lstrip("_"): getattr(self.ec2, name) for name in _EC2_STORES},
+            hosted_zones=modules[_ROUTE53]._zones,
             call=self._call,
             profile=self._profile,
             role_allows=self._role_allows,
@@ -254,24 +256,33 @@ class Adapter:
         if name == "AWS::CloudFormation::CustomResource":
             return guarded  # its properties are its Lambda function's affair
 
+        reference, prepare = existing.reference, existing.prepare or (lambda properties, _: properties)
+
+        def own(physical_id: str) -> str:
+            return reference.inward(self.emulator, physical_id) if reference else physical_id
+
         def provisioned(result: tuple[str, Any], properties: dict[str, Any], before: str | None) -> Any:
-            if result[0] != before and existing.created:
-                existing.created(self.emulator, result[0], properties)
-            self.declared.put(name, result[0], properties)
-            return result
+            physical_id = reference.outward(self.emulator, *result) if reference else result[0]
+            if physical_id != before and existing.created:
+                existing.created(self.emulator, physical_id, properties)
+            if existing.applied:
+                existing.applied(self.emulator, physical_id, properties)
+            self.declared.put(name, physical_id, properties)
+            return physical_id, result[1]
 
         def create(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
             refuse_unsupported(name, properties, existing.properties)
-            return provisioned(handlers["create"](logical_id, properties, stack), properties, None)
+            return provisioned(handlers["create"](logical_id, prepare(properties, None), stack), properties, None)
 
         def update(physical_id: str, old: dict[str, Any], new: dict[str, Any], *rest: Any) -> Any:
             refuse_unsupported(name, new, existing.properties)
-            return provisioned(handlers["update"](physical_id, old, new, *rest), new, physical_id)
+            result = handlers["update"](own(physical_id), old, prepare(new, old), *rest)
+            return provisioned(result, new, physical_id)
 
         def delete(physical_id: str, *rest: Any) -> None:
             if existing.deleting:
                 existing.deleting(self.emulator, physical_id)
-            handlers["delete"](physical_id, *rest)
+            handlers["delete"](own(physical_id), *rest)
             self.declared.remove(name, physical_id)
 
         guarded |= {"create": create, "delete": delete}

@@ -12,7 +12,7 @@ from typing import Any
 
 from slurm_cluster.rehearsal.cloud import instances
 from slurm_cluster.rehearsal.cloud.emulator import ApiError, Emulator, Record, boolean
-from slurm_cluster.rehearsal.cloud.launches import METADATA_DEFAULTS, security_groups
+from slurm_cluster.rehearsal.cloud.launches import METADATA_DEFAULTS, profile_of, security_groups
 from slurm_cluster.rehearsal.cloud.resource_types import Properties, Provisioned, ResourceType
 
 _WAIT_SECONDS = 120
@@ -87,8 +87,8 @@ def _update_instance(emulator: Emulator, instance_id: str, old: Properties, new:
     if "SecurityGroupIds" in changed:
         instance["SecurityGroups"] = security_groups(emulator, instance["VpcId"], new["SecurityGroupIds"])
     if "IamInstanceProfile" in changed:
-        profile = emulator.profile(new["IamInstanceProfile"]) if new.get("IamInstanceProfile") else None
-        instance["IamInstanceProfile"] = {"Arn": profile.arn, "Id": profile.id} if profile else None
+        name = new.get("IamInstanceProfile")
+        instance["IamInstanceProfile"] = profile_of(emulator, {"Name": name} if name else None)
     if "MetadataOptions" in changed:
         instance["MetadataOptions"] = {**METADATA_DEFAULTS, **(new.get("MetadataOptions") or {})}
     if "Monitoring" in changed:

@@ -63,6 +63,7 @@ class Emulator:
     addresses: Store
     nat_gateways: Store
     flow_logs: Store
+    hosted_zones: Store
     tags: MutableMapping[str, list[dict[str, str]]]
     call: Callable[[str, Mapping[str, Any]], Any]
     profile: Callable[[str], Profile | None]

@@ -8,6 +8,12 @@ from __future__ import annotations
 from slurm_cluster.rehearsal.cloud.launches import METADATA_DEFAULTS
 from slurm_cluster.rehearsal.cloud.network_types import note_default_egress, refuse_if_used
 from slurm_cluster.rehearsal.cloud.resource_types import ExistingType
+from slurm_cluster.rehearsal.cloud.service_types import (
+    PROFILE_REFERENCE,
+    SECRET_REFERENCE,
+    generated_secret,
+    make_private,
+)
 
 _RULE = ("CidrIp", "CidrIpv6", "Description", "FromPort", "IpProtocol", "ToPort")
 
@@ -74,7 +80,9 @@ EXISTING_TYPES = {
         )
     ),
     "AWS::IAM::Policy": ExistingType(properties=frozenset({"PolicyDocument.*", "PolicyName", "Roles"})),
-    "AWS::IAM::InstanceProfile": ExistingType(properties=frozenset({"InstanceProfileName", "Path", "Roles"})),
+    "AWS::IAM::InstanceProfile": ExistingType(
+        properties=frozenset({"InstanceProfileName", "Path", "Roles"}), reference=PROFILE_REFERENCE
+    ),
     "AWS::IAM::ManagedPolicy": ExistingType(
         properties=frozenset({"Description", "ManagedPolicyName", "Path", "PolicyDocument.*", "Roles"})
     ),
@@ -89,7 +97,8 @@ EXISTING_TYPES = {
     ),
     "AWS::Logs::LogGroup": ExistingType(properties=frozenset({"LogGroupName", "RetentionInDays", "Tags.*"})),
     "AWS::Route53::HostedZone": ExistingType(
-        properties=frozenset({"HostedZoneConfig.Comment", "HostedZoneTags.*", "Name", "VPCs.VPCId", "VPCs.VPCRegion"})
+        properties=frozenset({"HostedZoneConfig.Comment", "Name", "VPCs.VPCId", "VPCs.VPCRegion"}),
+        applied=make_private,
     ),
     "AWS::Route53::RecordSet": ExistingType(
         properties=frozenset({"Comment", "HostedZoneId", "Name", "ResourceRecords", "TTL", "Type"})
@@ -98,7 +107,9 @@ EXISTING_TYPES = {
         properties=frozenset({"AllowedPattern", "DataType", "Description", "Name", "Tags.*", "Tier", "Type", "Value"})
     ),
     "AWS::SecretsManager::Secret": ExistingType(
-        properties=frozenset({"Description", "GenerateSecretString.*", "KmsKeyId", "Name", "SecretString", "Tags.*"})
+        properties=frozenset({"Description", "GenerateSecretString.*", "KmsKeyId", "Name", "SecretString", "Tags.*"}),
+        prepare=generated_secret,
+        reference=SECRET_REFERENCE,
     ),
     # the types of the CDK's own bootstrap stack
     "AWS::ECR::Repository": ExistingType(properties=frozenset({"*"})),

@@ -62,13 +62,16 @@ def run_instances(emulator: Emulator, request: dict[str, Any]) -> dict[str, Any]
     if counts != {"1"}:
         raise ApiError("UnsupportedOperation", "RunInstances of more than one instance is not rehearsed; use 1 and 1")
     asked = {_PLURALS.get(key, key): value for key, value in request.items() if key not in _CALL_ONLY}
+    template_tags: list[dict[str, str]] = []
     if request.get("LaunchTemplate"):
-        template = template_data(emulator, request["LaunchTemplate"])
+        template, template_tags = template_data(emulator, request["LaunchTemplate"])
         # a parameter of the call overrides the template's; tags of both apply
         launch = {**template, **asked}
     else:
         launch = asked
     specifications = [*(launch.pop("TagSpecifications", None) or []), *(request.get("TagSpecification") or [])]
+    if template_tags:
+        specifications.append({"ResourceType": "instance", "Tags": template_tags})
     instance = _launch(emulator, launch, specifications)
     return {
         "reservationId": f"r-{secrets.token_hex(9)[:17]}",
@@ -77,8 +80,8 @@ def run_instances(emulator: Emulator, request: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def template_data(emulator: Emulator, reference: dict[str, Any]) -> dict[str, Any]:
-    """Return the launch data of a launch template version.
+def template_data(emulator: Emulator, reference: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Return the launch data of a launch template version, and the tags that EC2 gives its instances.
 
     Raises:
         ApiError: no such template or version.
@@ -95,7 +98,10 @@ def template_data(emulator: Emulator, reference: dict[str, Any]) -> dict[str, An
     )
     for candidate in template["Versions"]:
         if str(candidate["VersionNumber"]) == str(number):
-            return dict(candidate["LaunchTemplateData"])
+            return dict(candidate["LaunchTemplateData"]), [
+                {"Key": "aws:ec2launchtemplate:id", "Value": template["LaunchTemplateId"]},
+                {"Key": "aws:ec2launchtemplate:version", "Value": str(number)},
+            ]
     raise ApiError("InvalidLaunchTemplateId.VersionNotFound", f"Could not find launch template version {version}")
 
 
@@ -132,7 +138,7 @@ def _launch(emulator: Emulator, launch: dict[str, Any], specifications: list[Any
         "PublicDnsName": "",
         "MacAddress": ":".join(f"{part:02x}" for part in (0x02, 0x5C, *ipaddress.IPv4Address(address).packed)),
         "SecurityGroups": security_groups(emulator, subnet["VpcId"], launch["SecurityGroupIds"]),
-        "IamInstanceProfile": _profile(emulator, launch.get("IamInstanceProfile")),
+        "IamInstanceProfile": profile_of(emulator, launch.get("IamInstanceProfile")),
         "MetadataOptions": {**METADATA_DEFAULTS, **(launch.get("MetadataOptions") or {})},
         "Monitoring": {"State": "enabled" if boolean((launch.get("Monitoring") or {}).get("Enabled")) else "disabled"},
         "UserData": launch.get("UserData") or "",
@@ -181,11 +187,16 @@ def security_groups(emulator: Emulator, vpc_id: str, group_ids: list[str]) -> li
     ]
 
 
-def _profile(emulator: Emulator, asked: dict[str, str] | None) -> dict[str, str] | None:
+def profile_of(emulator: Emulator, asked: dict[str, str] | None) -> dict[str, str] | None:
+    """Return the instance profile that ``asked`` names by Name or Arn; None asks for none.
+
+    Raises:
+        ApiError: there is no such profile.
+    """
     if not asked:
         return None
     kind, given = next(iter(asked.items()))
-    found = emulator.profile(given)
+    found = emulator.profile(given) if given.startswith("arn:") == (kind == "Arn") else None
     if found is None:
         raise ApiError(
             "InvalidParameterValue",

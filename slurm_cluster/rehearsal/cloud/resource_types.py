@@ -35,18 +35,37 @@ class ResourceType:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What AWS's ``Ref`` gives where ministack's physical id is something else.
+
+    Args:
+        outward: AWS's physical id, of ministack's physical id and the attributes.
+        inward: ministack's physical id, of AWS's.
+    """
+
+    outward: Callable[[Emulator, str, Mapping[str, Any]], str]
+    inward: Callable[[Emulator, str], str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExistingType:
     """A type of ministack's that the synthesized app may use.
 
     Args:
         properties: as in ResourceType.
+        prepare: the properties to give to ministack for those declared now and, in an update, before.
         created: called with the physical id and the properties after ministack made one.
+        applied: the same, after each create and update.
         deleting: called with the physical id before ministack removes one; refuses by an error.
+        reference: how its physical id differs from AWS's.
     """
 
     properties: frozenset[str]
+    prepare: Callable[[Properties, Properties | None], Properties] | None = None
     created: Callable[[Emulator, str, Properties], None] | None = None
+    applied: Callable[[Emulator, str, Properties], None] | None = None
     deleting: Callable[[Emulator, str], None] | None = None
+    reference: Reference | None = None
 
 
 def property_paths(value: Any, prefix: str = "") -> Iterator[str]:
