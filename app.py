@@ -91,7 +91,7 @@ def _ports(value: Any) -> PortRange:
 
 
 def _operating_system(value: Any) -> OperatingSystem:
-    if value not in _OPERATING_SYSTEMS:
+    if not isinstance(value, str) or value not in _OPERATING_SYSTEMS:
         raise ValueError(f"expected one of {', '.join(_OPERATING_SYSTEMS)}")
     return _OPERATING_SYSTEMS[value]()
 

@@ -1,0 +1,160 @@
+"""app.py: what its context may say, and what it answers to what it may not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+
+import app as default_app
+from slurm_cluster.model.flows import PortRange
+
+Template = dict[str, Any]
+Resources = Callable[[Template, str], dict[str, Any]]
+NewApp = Callable[..., cdk.App]
+TemplateOf = Callable[[cdk.Stack], Template]
+
+PARTITIONS = [{"name": "cpu", "instance_type": "c7i.large", "static_nodes": 2}]
+
+
+def test_every_key_changes_what_it_says(new_app: NewApp, template_of: TemplateOf, resources: Resources) -> None:
+    # as the command line gives them: texts
+    stack = default_app.build(
+        new_app(
+            stack_name="Mine",
+            cluster_name="mine",
+            head_instance_type="m7i.large",
+            head_generation="2",
+            state_volume_gib="77",
+            partitions='[{"name": "gpu", "instance_type": "g6.xlarge", "static_nodes": 1},'
+            ' {"name": "arm", "instance_type": "c7g.large", "static_nodes": 1}]',
+            default_partition="arm",
+            operating_system="ubuntu-26.04",
+            image_generation="4",
+            srun_ports="60001-63000",
+            job_credentials="true",
+            availability_zones="eu-west-1a,eu-west-1b",
+        )
+    )
+    template = template_of(stack)
+    text = json.dumps(template)
+    assert stack.stack_name == "Mine"
+    for part in ("mine", "60001", "63000", '\\"job_credentials\\":true'):
+        assert json.dumps(part)[1:-1] in text or part in text
+    types = {item["Properties"]["InstanceType"] for item in resources(template, "AWS::EC2::Instance").values()}
+    assert types == {"m7i.large", "g6.xlarge", "c7g.large"}
+    assert any(name.startswith("ClusterHeadNodeInstance2") for name in template["Resources"])
+    (volume,) = resources(template, "AWS::EC2::Volume").values()
+    assert volume["Properties"]["Size"] == 77
+    assert volume["Properties"]["AvailabilityZone"] == "eu-west-1a"
+    images = resources(template, "Custom::SlurmClusterPinnedImage").values()
+    assert {item["Properties"]["Generation"] for item in images} == {"4"}
+    assert all("ubuntu" in item["Properties"]["ParameterName"] for item in images)
+    assert template["Outputs"]["NodeNames"]["Value"] == "gpu-static-1 arm-static-1"
+    assert "sudo -iu ubuntu" in json.dumps(template["Outputs"]["Shell"])
+    partitions = [
+        json.loads(item["Properties"]["Value"])
+        for name, item in resources(template, "AWS::SSM::Parameter").items()
+        if "Partitions" in name
+    ]
+    assert {item["name"] for item in partitions if item["default"]} == {"arm"}
+
+
+def test_every_key_is_read() -> None:
+    context = {
+        "stack_name": "S",
+        "cluster_name": "c",
+        "head_instance_type": "m7i.large",
+        "head_generation": 2,
+        "state_volume_gib": 9,
+        "partitions": PARTITIONS,
+        "default_partition": "cpu",
+        "operating_system": "debian-13",
+        "image_generation": 2,
+        "srun_ports": "60001-63000",
+        "job_credentials": False,
+        "vpc_id": "vpc-1",
+        "subnet_ids": ["subnet-1"],
+        "availability_zones": ["eu-west-1a"],
+    }
+    assert set(context) == set(default_app.CONTEXT)
+    settings = default_app.read_context(context)
+    assert set(settings) == set(context)
+    assert settings["srun_ports"] == PortRange(60001, 63000)
+    assert settings["job_credentials"] is False
+
+
+def test_keys_of_cdk_are_left_alone() -> None:
+    context = {"partitions": PARTITIONS, "@aws-cdk/core:x": True, "aws:cdk:y": 1, "vpc-provider:account=1": {}}
+    assert set(default_app.read_context(context)) == {"partitions"}
+
+
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [
+        ({"head_type": "t3.medium"}, "context key 'head_type' is not known: the keys are stack_name, "),
+        ({"head_instance_type": "medium"}, "context head_instance_type is 'medium': instance type 'medium' is not"),
+        ({"head_generation": "0"}, "context head_generation is '0': expected a whole number from 1"),
+        ({"head_generation": True}, "expected a whole number"),
+        ({"state_volume_gib": "50 GiB"}, "expected a whole number"),
+        ({"operating_system": "debian"}, "expected one of debian-13, ubuntu-24.04, ubuntu-26.04"),
+        ({"operating_system": ["debian-13"]}, "expected one of debian-13"),
+        ({"srun_ports": "60001"}, "expected two ports such as"),
+        ({"srun_ports": "63000-60001"}, "port range 63000-60001 is not valid"),
+        ({"job_credentials": "yes"}, "expected true or false"),
+        ({"cluster_name": "My Cluster"}, "cluster name 'My Cluster' is not allowed"),
+        ({"stack_name": ""}, "context stack_name is '': expected a text"),
+        ({"partitions": "cpu"}, "expected a list such as"),
+        ({"partitions": []}, "expected a list such as"),
+        ({"partitions": [{"name": "cpu"}]}, "expected a list such as"),
+        ({"partitions": [{**PARTITIONS[0], "name": "cpu-static"}]}, "must not end in '-static'"),
+        ({"partitions": [{**PARTITIONS[0], "static_nodes": 0}]}, "expected a whole number from 1"),
+        ({"partitions": PARTITIONS * 2}, "partition names must differ, cpu occurs more than once"),
+        ({"subnet_ids": "subnet-1"}, "context subnet_ids needs vpc_id and availability_zones"),
+        (
+            {"vpc_id": "vpc-1", "subnet_ids": "subnet-1,subnet-2", "availability_zones": "a"},
+            "differ in length",
+        ),
+        ({"vpc_id": "vpc-1", "availability_zones": "eu-west-1a"}, "needs subnet_ids; vpc_id alone looks both up"),
+        ({"availability_zones": ","}, "expected a list, or values with commas"),
+    ],
+)
+def test_what_is_not_allowed_is_said(context: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match="context") as caught:
+        default_app.read_context({"partitions": PARTITIONS, **context})
+    assert message in str(caught.value)
+
+
+def test_missing_partitions_are_said() -> None:
+    with pytest.raises(ValueError, match="context partitions is missing"):
+        default_app.read_context({})
+
+
+def test_all_problems_come_at_once_and_without_a_traceback() -> None:
+    context = {"partitions": PARTITIONS, "head_type": "x", "srun_ports": "1", "job_credentials": "maybe"}
+    environment = {**os.environ, "CDK_CONTEXT_JSON": json.dumps(context)}
+    run = subprocess.run([sys.executable, "app.py"], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stdout == ""
+    assert "Traceback" not in run.stderr
+    assert run.stderr.startswith("slurm_cluster: ")
+    for part in ("'head_type' is not known", "srun_ports is '1'", "job_credentials is 'maybe'"):
+        assert part in run.stderr
+
+
+def test_outputs_of_the_default_app(default_template: Template) -> None:
+    outputs = {name: item["Value"] for name, item in default_template["Outputs"].items()}
+    assert outputs["NodeNames"] == "cpu-static-1 cpu-static-2"
+    assert outputs["HeadInstanceId"] == {"Ref": "ClusterHeadNodeInstance727D399C"}
+    assert outputs["StateVolumeId"] == {"Ref": "ClusterHeadNodeStateVolume2C37373F"}
+    command = "".join(part if isinstance(part, str) else f"<{part['Ref']}>" for part in outputs["Shell"]["Fn::Join"][1])
+    assert command == (
+        "aws ssm start-session --region <AWS::Region> --target <ClusterHeadNodeInstance727D399C> "
+        "--document-name AWS-StartInteractiveCommand --parameters 'command=[\"sudo -iu admin\"]'"
+    )
