@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,10 +194,25 @@ def test_prolog_adds_the_nodes_of_the_job_and_keeps_the_head(hosts_file: Path) -
     assert hosts_file.read_text() == before
 
 
-def test_prolog_of_a_job_on_one_node_asks_nobody(hosts_file: Path) -> None:
-    run = Programs()
-    assert not prolog.run_prolog(run, {"SLURM_JOB_NODELIST": "cpu-static-1", "SLURMD_NODENAME": "cpu-static-1"})
-    assert run.calls == []
+@pytest.mark.parametrize(("node_list", "called"), [("cpu-static-1", ""), ("cpu-static-[1,3]", "prolog\n")])
+def test_prolog_of_a_job_on_one_node_starts_nothing(tmp_path: Path, node_list: str, called: str) -> None:
+    script = tmp_path / "prolog"
+    script.write_text(prolog.SCRIPT.format(command="echo"))
+    done = subprocess.run(
+        ["sh", script],
+        env={"SLURM_JOB_NODELIST": node_list, "SLURMD_NODENAME": "cpu-static-1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == called
+
+
+def test_prolog_does_not_load_boto3() -> None:
+    """It runs before every job on several nodes: a second of imports would be a second of each."""
+    program = "import sys; from slurm_cluster.runtime.node import __main__; print('boto3' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_prolog_outlives_a_restart_of_the_controller_and_not_its_loss(hosts_file: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from slurm_cluster.model.flows import Role
-from slurm_cluster.model.node_files import STATE_DIR
+from slurm_cluster.model.node_files import COMMAND, STATE_DIR
 from slurm_cluster.model.spec import ClusterSpec
 from slurm_cluster.runtime.node import (
     apply,
@@ -95,7 +95,8 @@ Step = Callable[[Node], None]
 
 def install_units(node: Node) -> None:
     """Make every later boot run these steps again."""
-    bundle.write_commands(prolog.COMMAND)
+    bundle.write_command()
+    files.replace(prolog.COMMAND, prolog.SCRIPT.format(command=COMMAND), mode=0o755)
     units.install(node.run, node.identity.role, metadata_guard.RULES_FILE)
 
 

@@ -66,11 +66,9 @@ def _unpack(s3: S3Client, spec: BundleSpec, target: Path) -> None:
         raise
 
 
-def write_commands(prolog: Path, *, command: Path = COMMAND, install_dir: Path = INSTALL_DIR) -> bool:
-    """Write the entry point and slurmd's prolog, which is the entry point with one argument; return whether changed."""
-    entry = files.replace(command, _COMMAND_TEXT.format(current=install_dir / CURRENT), mode=0o755)
-    called = files.replace(prolog, f"#!/bin/sh\nexec {command} prolog\n", mode=0o755)
-    return entry or called
+def write_command(*, command: Path = COMMAND, install_dir: Path = INSTALL_DIR) -> bool:
+    """Write the entry point of the programs; return whether it changed."""
+    return files.replace(command, _COMMAND_TEXT.format(current=install_dir / CURRENT), mode=0o755)
 
 
 def run_again(arguments: list[str], *, command: Path = COMMAND) -> None:

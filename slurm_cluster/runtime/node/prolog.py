@@ -17,6 +17,12 @@ from slurm_cluster.runtime.node.errors import NodeError
 COMMAND = Path("/usr/local/sbin/slurm-cluster-prolog")
 _SECONDS = 120
 
+SCRIPT = """\
+#!/bin/sh
+# A job on one node needs no other: it costs neither Python nor a call to the controller.
+[ "$SLURM_JOB_NODELIST" = "$SLURMD_NODENAME" ] || exec {command} prolog
+"""
+
 
 def run_prolog(
     run: Runner,
@@ -37,9 +43,6 @@ def run_prolog(
         NodeError: the controller did not say where the nodes are.
     """
     node_list = environment["SLURM_JOB_NODELIST"]
-    # A job on one node needs no other, and asking would cost the controller one call for each such job.
-    if node_list == environment.get("SLURMD_NODENAME"):
-        return False
     start = clock()
     while True:
         try:

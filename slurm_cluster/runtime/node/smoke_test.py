@@ -50,7 +50,7 @@ class Result:
         passed: whether at least one check applied and none failed.
         nodes: host name by node name, as slurmctld has registered them.
         checks: what was tried, in order.
-        output: what the tasks printed.
+        output: what the tasks that were started from the head printed.
     """
 
     passed: bool
@@ -163,6 +163,7 @@ class _Tester:
         """One task on each static worker of a partition, started from the head."""
         start = self._clock()
         done = self._as_user(["srun", *self._allocation(partition, names), "--kill-on-bad-exit", "sh", "-c", _TELL])
+        self.outputs.append(done.stdout)
         self._judge(f"srun:{partition}", start, done, self._pairs(names))
 
     def launch_from_worker(self, partition: str, names: Sequence[str]) -> None:
@@ -210,7 +211,6 @@ class _Tester:
             done = subprocess.CompletedProcess(list(argv), 124, "", str(problem))
         if done.returncode != 0:
             self._run(["scancel", f"--user={self._job_user}", f"--name={JOB_NAME}"], check=False)
-        self.outputs.append(done.stdout)
         return done
 
     def _pairs(self, names: Iterable[str]) -> list[str]:
