@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machine_bench import Bench, bench, boot, is_alive, shell
 
 from slurm_cluster.model.flows import Role
 from slurm_cluster.rehearsal import leftovers
 from slurm_cluster.rehearsal.machine import REBOOT_EXIT, Machine, MachineError
 from slurm_cluster.runtime.node import metadata_guard
+from tests.rehearsal.machine_bench import Bench, bench, boot, is_alive, shell
 
 pytestmark = pytest.mark.rehearsal
 

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from machine_bench import Bench, bench, boot, is_alive, shell
 
 from slurm_cluster.rehearsal import leftovers
 from slurm_cluster.rehearsal.paths import SessionPaths
+from tests.rehearsal.machine_bench import Bench, bench, boot, is_alive, shell
 
 pytestmark = pytest.mark.rehearsal
 
 OWNER = """
 import sys, time
-from machine_bench import bench, boot
+from tests.rehearsal.machine_bench import bench, boot
 from slurm_cluster.rehearsal.volume import Volume
 with bench() as made:
     machine = made.machine("i-0d001")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from machine_bench import Bench, bench, boot, shell
 
 from slurm_cluster.model.node_files import OVERRIDE_DIR
 from slurm_cluster.rehearsal.machine import Machine
 from slurm_cluster.runtime.node import cgroup_conf
+from tests.rehearsal.machine_bench import Bench, bench, boot, shell
 
 pytestmark = pytest.mark.rehearsal
 

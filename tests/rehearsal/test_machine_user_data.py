@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from machine_bench import bench, boot, shell
 
 from slurm_cluster.rehearsal.machine import REBOOT_EXIT, Machine
 from slurm_cluster.rehearsal.network.instance_metadata import InstanceMetadata, InstanceProfile, RoleCredentials
 from slurm_cluster.rehearsal.network.metadata import MetadataService
 from slurm_cluster.rehearsal.network.vpc import VpcNetwork
+from tests.rehearsal.machine_bench import bench, boot, shell
 
 pytestmark = pytest.mark.rehearsal
 

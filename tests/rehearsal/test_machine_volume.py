@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from machine_bench import Bench, bench, boot, shell
 
 from slurm_cluster.rehearsal import leftovers
 from slurm_cluster.rehearsal.machine import REBOOT_EXIT, Machine
 from slurm_cluster.rehearsal.volume import Volume, VolumeInUse
+from tests.rehearsal.machine_bench import Bench, bench, boot, shell
 
 pytestmark = pytest.mark.rehearsal
 

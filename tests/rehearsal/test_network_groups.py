@@ -8,12 +8,22 @@ from collections.abc import Iterable, Iterator
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from network_probes import ANYWHERE, OTHER_SUBNET, SUBNET, Attempt, Prober, connect, is_dropped, network, open_to_all
 
 from slurm_cluster.model.flows import ALL_TCP, PortRange
 from slurm_cluster.rehearsal.network import namespace
 from slurm_cluster.rehearsal.network.groups import Closure, GroupRule, GroupSnapshot, Reason, SecurityGroup
 from slurm_cluster.rehearsal.network.vpc import VpcNetwork
+from tests.rehearsal.network_probes import (
+    ANYWHERE,
+    OTHER_SUBNET,
+    SUBNET,
+    Attempt,
+    Prober,
+    connect,
+    is_dropped,
+    network,
+    open_to_all,
+)
 
 pytestmark = pytest.mark.rehearsal
 

@@ -14,7 +14,6 @@ import dns.query
 import dns.rcode
 import pytest
 from botocore.utils import InstanceMetadataFetcher
-from network_probes import ANYWHERE, OTHER_SUBNET, SUBNET, connect, is_dropped, network, open_to_all
 
 from slurm_cluster.rehearsal.network import namespace
 from slurm_cluster.rehearsal.network.addresses import API, API_PORT, OWN_DNS, RESOLVER
@@ -24,6 +23,7 @@ from slurm_cluster.rehearsal.network.instance_metadata import InstanceMetadata, 
 from slurm_cluster.rehearsal.network.metadata import MetadataService
 from slurm_cluster.rehearsal.network.relay import Relay
 from slurm_cluster.rehearsal.network.vpc import VpcNetwork
+from tests.rehearsal.network_probes import ANYWHERE, OTHER_SUBNET, SUBNET, connect, is_dropped, network, open_to_all
 
 pytestmark = pytest.mark.rehearsal
 

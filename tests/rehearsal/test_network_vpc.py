@@ -12,12 +12,12 @@ import sys
 import time
 
 import pytest
-from network_probes import DROP_SECONDS, OTHER_SUBNET, SUBNET, connect, is_dropped, network, open_to_all
 
 from slurm_cluster.rehearsal.network import leftovers, namespace
 from slurm_cluster.rehearsal.network.addresses import mac_address
 from slurm_cluster.rehearsal.network.groups import Reason
 from slurm_cluster.rehearsal.network.vpc import VpcNetwork
+from tests.rehearsal.network_probes import DROP_SECONDS, OTHER_SUBNET, SUBNET, connect, is_dropped, network, open_to_all
 
 pytestmark = pytest.mark.rehearsal
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machine_bench import Bench, bench, boot, shell
 
 import slurm_cluster
 from slurm_cluster.rehearsal.machine import Machine
 from slurm_cluster.rehearsal.volume import Volume
+from tests.rehearsal.machine_bench import Bench, bench, boot, shell
 
 pytestmark = pytest.mark.rehearsal
 
@@ -82,7 +82,7 @@ def claim(machine: Machine, disk: str) -> str:
 
 def contents(stand: Bench) -> dict[int, bytes]:
     """Return every block of the volume that is not all zeros, by its offset. Holes of its sparse file are zeros."""
-    found = {}
+    found: dict[int, bytes] = {}
     with (stand.paths.volumes / VOLUME).open("rb") as file:
         end = 0
         while True:
