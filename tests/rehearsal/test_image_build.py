@@ -52,6 +52,11 @@ def test_nothing_in_it_would_be_the_same_on_two_nodes(image: Path) -> None:
     assert not list((image / "etc/ssh").glob("ssh_host_*"))
 
 
+def test_it_holds_no_package_lists(image: Path) -> None:
+    assert not list((image / "var/lib/apt/lists").glob("*Packages*"))
+    assert not list((image / "var/cache/apt/archives").glob("*.deb"))
+
+
 def test_packages_start_their_services_on_nodes(image: Path) -> None:
     assert not (image / "usr/sbin/policy-rc.d").exists()
 
