@@ -106,5 +106,8 @@ def hold_slurm(run: Runner) -> list[str]:
 
 
 def slurm_version(run: Runner) -> str:
-    """Return the Slurm release installed here, e.g. ``24.11.5``."""
-    return run(["scontrol", "--version"]).stdout.split()[-1]
+    """Return the Slurm release installed here, e.g. ``24.11.5``.
+
+    Asked of slurmd: scontrol needs a configuration even to tell its release, and a worker has none yet.
+    """
+    return run(["slurmd", "-V"]).stdout.split()[-1]
