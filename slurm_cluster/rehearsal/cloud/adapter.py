@@ -40,9 +40,19 @@ from slurm_cluster.rehearsal.cloud import (
 )
 from slurm_cluster.rehearsal.cloud.compute_types import COMPUTE_TYPES
 from slurm_cluster.rehearsal.cloud.declared import Declared
-from slurm_cluster.rehearsal.cloud.emulator import Action, ApiError, Emulator, Profile, flat, nested, xml
+from slurm_cluster.rehearsal.cloud.emulator import (
+    Action,
+    ApiError,
+    Emulator,
+    Profile,
+    flat,
+    nested,
+    single_values,
+    tree,
+    xml,
+)
 from slurm_cluster.rehearsal.cloud.existing_types import EXISTING_TYPES
-from slurm_cluster.rehearsal.cloud.resource_types import ExistingType, ResourceType, refuse_unsupported
+from slurm_cluster.rehearsal.cloud.provisioning import Provisioning
 
 VERSION = "1.5.33"
 
@@ -146,7 +156,6 @@ class Adapter:
             modules[_IAM_ACTIONS],
             modules[_RESPONSES],
         )
-        self.declared = Declared(declared)
         self.emulator = Emulator(
             nodes=nodes,
             **{name.lstrip("_"): getattr(self.ec2, name) for name in _EC2_STORES},
@@ -158,6 +167,7 @@ class Adapter:
             account=self.responses.get_account_id,
             public_parameters=self.ssm._PUBLIC_AMI_PARAMETERS,
         )
+        self._provisioning = Provisioning(self.emulator, Declared(declared))
 
     def install(self) -> None:
         """Put everything in place."""
@@ -195,7 +205,7 @@ class Adapter:
     def _served(self, name: str, action: Action) -> Callable[[Mapping[str, Any]], Any]:
         def serve(query: Mapping[str, Any]) -> Any:
             try:
-                answer = action(self.emulator, nested(_single(query)))
+                answer = action(self.emulator, nested(single_values(query)))
             except ApiError as error:
                 return self.ec2._error(error.code, escape(error.message), 400)
             return self.ec2._xml(200, f"{name}Response", xml(answer))
@@ -206,7 +216,7 @@ class Adapter:
         query = {name: [value] for name, value in flat(parameters).items()}
         status, _, body = self.ec2._ACTION_MAP[action]({"Action": [action], **query})
         root = ElementTree.fromstring(body)  # noqa: S314  # written by this process
-        answer = _tree(root)
+        answer = tree(root)
         if status >= 400:
             error = answer["Errors"][0] if isinstance(answer["Errors"], list) else answer["Errors"]["Error"]
             raise ApiError(error["Code"], error["Message"])
@@ -219,76 +229,16 @@ class Adapter:
         for name in set(handlers) - set(EXISTING_TYPES):
             del handlers[name]  # CloudFormation then refuses a template with it, by name
         for name, existing in EXISTING_TYPES.items():
-            handlers[name] = self._guarded(name, existing, handlers[name])
+            if name != "AWS::CloudFormation::CustomResource":  # its properties are its Lambda function's affair
+                handlers[name] = self._provisioning.guarded(name, existing, handlers[name])
         for name, added in {**COMPUTE_TYPES, **network_types.NETWORK_TYPES}.items():
-            handlers[name] = self._handlers(name, added)
+            handlers[name] = self._provisioning.added(name, added)
             self.provisioners._REPLACING_PROPERTIES[name] = added.replace_on
             if "Tags.*" in added.properties:
                 self.provisioners._STACK_TAG_PROPERTY[name] = ("Tags", "list")
         waiting = {name for name, added in COMPUTE_TYPES.items() if added.waits}
         on_thread = self.stacks._runs_on_worker_thread
         self.stacks._runs_on_worker_thread = lambda kind: kind in waiting or on_thread(kind)
-
-    def _handlers(self, name: str, added: ResourceType) -> dict[str, Any]:
-        def create(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
-            refuse_unsupported(name, properties, added.properties)
-            physical_id, attributes = added.create(self.emulator, logical_id, properties, stack)
-            self.declared.put(name, physical_id, properties)
-            return physical_id, attributes
-
-        def update(physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> Any:
-            del stack
-            refuse_unsupported(name, new, added.properties)
-            if added.update is None:
-                raise ValueError(f"{name} {physical_id} cannot be changed in place")
-            provisioned = added.update(self.emulator, physical_id, old, new)
-            self.declared.put(name, physical_id, new)
-            return provisioned
-
-        def delete(physical_id: str, properties: dict[str, Any]) -> None:
-            added.delete(self.emulator, physical_id, properties)
-            self.declared.remove(name, physical_id)
-
-        return {"create": create, "update": update, "delete": delete}
-
-    def _guarded(self, name: str, existing: ExistingType, handlers: Mapping[str, Any]) -> dict[str, Any]:
-        guarded = dict(handlers)
-        if name == "AWS::CloudFormation::CustomResource":
-            return guarded  # its properties are its Lambda function's affair
-
-        reference, prepare = existing.reference, existing.prepare or (lambda properties, _: properties)
-
-        def own(physical_id: str) -> str:
-            return reference.inward(self.emulator, physical_id) if reference else physical_id
-
-        def provisioned(result: tuple[str, Any], properties: dict[str, Any], before: str | None) -> Any:
-            physical_id = reference.outward(self.emulator, *result) if reference else result[0]
-            if physical_id != before and existing.created:
-                existing.created(self.emulator, physical_id, properties)
-            if existing.applied:
-                existing.applied(self.emulator, physical_id, properties)
-            self.declared.put(name, physical_id, properties)
-            return physical_id, result[1]
-
-        def create(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
-            refuse_unsupported(name, properties, existing.properties)
-            return provisioned(handlers["create"](logical_id, prepare(properties, None), stack), properties, None)
-
-        def update(physical_id: str, old: dict[str, Any], new: dict[str, Any], *rest: Any) -> Any:
-            refuse_unsupported(name, new, existing.properties)
-            result = handlers["update"](own(physical_id), old, prepare(new, old), *rest)
-            return provisioned(result, new, physical_id)
-
-        def delete(physical_id: str, *rest: Any) -> None:
-            if existing.deleting:
-                existing.deleting(self.emulator, physical_id)
-            handlers["delete"](own(physical_id), *rest)
-            self.declared.remove(name, physical_id)
-
-        guarded |= {"create": create, "delete": delete}
-        if "update" in handlers:
-            guarded["update"] = update
-        return guarded
 
     # Systems Manager
 
@@ -362,7 +312,7 @@ class Adapter:
             service: str, method: str, path: str, headers: Any, body: bytes, query: Any, *place: str
         ) -> str:
             action = self.iam_actions.extract_iam_action(service, method, path, headers, body, query)
-            found = authorization.targets(self.emulator, action or "", _single(query), body)
+            found = authorization.targets(self.emulator, action or "", single_values(query), body)
             pending.set(found)
             return found[0].arn if found else str(extract(service, method, path, headers, body, query, *place))
 
@@ -385,20 +335,6 @@ class Adapter:
         self.app.pin_request_origin = lambda source_ip, secure_transport: pin(source_ip, True)
         self.iam_actions.extract_resource_arn = extract_resource_arn
         self.evaluator.enforce = checked
-
-
-def _single(query: Mapping[str, Any]) -> dict[str, str]:
-    values = {name: value[0] if isinstance(value, list) else value for name, value in query.items() if value}
-    return {name: str(value) for name, value in values.items() if name not in ("Action", "Version")}
-
-
-def _tree(element: ElementTree.Element) -> Any:
-    children = list(element)
-    if not children:
-        return element.text or ""
-    if all(child.tag.rpartition("}")[2] == "item" for child in children):
-        return [_tree(child) for child in children]
-    return {child.tag.rpartition("}")[2]: _tree(child) for child in children}
 
 
 def _end_with_parent() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 Record = dict[str, Any]
@@ -135,6 +136,22 @@ def xml(value: Any) -> str:
     if isinstance(value, list):
         return "".join(f"<item>{xml(item)}</item>" for item in value)
     return escape(text(value))
+
+
+def tree(element: Element) -> Any:
+    """Return the tree of an XML element, the inverse of ``xml``."""
+    children = list(element)
+    if not children:
+        return element.text or ""
+    if all(child.tag.rpartition("}")[2] == "item" for child in children):
+        return [tree(child) for child in children]
+    return {child.tag.rpartition("}")[2]: tree(child) for child in children}
+
+
+def single_values(query: Mapping[str, Any]) -> dict[str, str]:
+    """Return a parsed query, whose values are lists, with the first value of each; without action and version."""
+    values = {name: value[0] if isinstance(value, list) else value for name, value in query.items() if value}
+    return {name: str(value) for name, value in values.items() if name not in ("Action", "Version")}
 
 
 def tag_set(emulator: Emulator, resource_id: str) -> list[dict[str, str]]:
