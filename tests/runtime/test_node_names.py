@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import subprocess
@@ -194,18 +195,42 @@ def test_prolog_adds_the_nodes_of_the_job_and_keeps_the_head(hosts_file: Path) -
     assert hosts_file.read_text() == before
 
 
-@pytest.mark.parametrize(("node_list", "called"), [("cpu-static-1", ""), ("cpu-static-[1,3]", "prolog\n")])
-def test_prolog_of_a_job_on_one_node_starts_nothing(tmp_path: Path, node_list: str, called: str) -> None:
+@pytest.mark.parametrize(
+    ("node_list", "table", "started"),
+    [
+        ("cpu-static-1", "exit 1", False),
+        ("cpu-static-[1,3]", f"cat <<'END'\n{TABLE.splitlines()[0]}\n\nEND", False),
+        ("cpu-static-[1,3]", f"cat <<'END'\n{TABLE.splitlines()[0].replace('10.0.0.11', '10.0.0.12')}\nEND", True),
+        ("cpu-static-[1,3]", f"cat <<'END'\n{TABLE}END", True),
+        ("cpu-static-[1,3]", "exit 1", True),
+    ],
+    ids=["one node", "all known", "another address", "one unknown", "no answer"],
+)
+def test_prolog_starts_python_only_when_a_name_is_not_there(
+    tmp_path: Path, node_list: str, table: str, started: bool
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "scontrol").write_text(f"#!/bin/sh\n{table}\n")
+    (programs / "scontrol").chmod(0o755)
+    known = tmp_path / "hosts"
+    known.write_text("127.0.0.1 localhost\n10.0.0.11 ip-10-0-0-11 cpu-static-1 # a worker\n10.9.9.9 cpu-static-1\n")
     script = tmp_path / "prolog"
-    script.write_text(prolog.SCRIPT.format(command="echo"))
+    script.write_text(prolog.SCRIPT.format(hosts=known, command="echo"))
     done = subprocess.run(
         ["sh", script],
-        env={"SLURM_JOB_NODELIST": node_list, "SLURMD_NODENAME": "cpu-static-1"},
+        env={
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "SLURM_JOB_NODELIST": node_list,
+            "SLURMD_NODENAME": "cpu-static-1",
+        },
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == called
+    assert done.stdout == ("prolog\n" if started else "")
+    checker = Path(sys.executable).with_name("shellcheck")
+    assert subprocess.run([checker, script], capture_output=True, text=True, check=False).stdout == ""
 
 
 def test_prolog_does_not_load_boto3() -> None:

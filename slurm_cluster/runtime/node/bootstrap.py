@@ -96,7 +96,7 @@ Step = Callable[[Node], None]
 def install_units(node: Node) -> None:
     """Make every later boot run these steps again."""
     bundle.write_command()
-    files.replace(prolog.COMMAND, prolog.SCRIPT.format(command=COMMAND), mode=0o755)
+    files.replace(prolog.COMMAND, prolog.SCRIPT.format(hosts=hosts.HOSTS_FILE, command=COMMAND), mode=0o755)
     units.install(node.run, node.identity.role, metadata_guard.RULES_FILE)
 
 

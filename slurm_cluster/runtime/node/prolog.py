@@ -19,9 +19,25 @@ _SECONDS = 120
 
 SCRIPT = """\
 #!/bin/sh
-# A job on one node needs no other: it costs neither Python nor a call to the controller.
-[ "$SLURM_JOB_NODELIST" = "$SLURMD_NODENAME" ] || exec {command} prolog
+# A job on one node needs no other name.
+[ "$SLURM_JOB_NODELIST" = "$SLURMD_NODENAME" ] && exit 0
+# Where every node of the job is in the file already, as after the first job, Python need not start: srun looks
+# once a second whether a prolog that took longer than some 50 ms has ended.
+scontrol --oneliner show nodes "$SLURM_JOB_NODELIST" | awk '
+    FNR == NR {{ for (i = 2; i <= NF; i++) if (!($i in known)) known[$i] = $1; next }}
+    NF {{
+        name = address = ""
+        for (i = 1; i <= NF; i++) {{
+            if (name == "" && $i ~ /^NodeName=/) name = substr($i, 10)
+            if (address == "" && $i ~ /^NodeAddr=/) address = substr($i, 10)
+        }}
+        nodes++
+        if (known[name] != address) exit missing = 1
+    }}
+    END {{ exit missing || !nodes }}
+' {hosts} - || exec {command} prolog
 """
+"""What slurmd runs; to be formatted with the hosts file and the command."""
 
 
 def run_prolog(
