@@ -49,7 +49,8 @@ def run(argv: Sequence[str], *, netns: str | None = None, text: str | None = Non
         RuntimeError: it failed; the message holds what it printed on stderr.
     """
     command = [*(("ip", "netns", "exec", netns) if netns else ()), *argv]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    # A process group of its own, so that Ctrl-C at the terminal ends no change half-way.
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, process_group=0)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed with {done.returncode}: {done.stderr.strip()}")
     return done.stdout
