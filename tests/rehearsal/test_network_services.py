@@ -144,6 +144,10 @@ def test_boto3_finds_the_credentials_of_the_node_it_runs_on(nodes: dict[str, str
 def test_metadata_service_ends_idle_connections_when_it_stops(vpc: VpcNetwork, nodes: dict[str, str]) -> None:
     service = MetadataService(vpc.router, lookup=INSTANCES.get, credentials=role_credentials)
     with connect(nodes[FIRST], "169.254.169.254", 80) as idle:
+        client = http.client.HTTPConnection("169.254.169.254")
+        client.sock = idle
+        client.request("GET", "/")
+        assert client.getresponse().read()
         service.stop()
         assert idle.recv(1) == b""
 
