@@ -26,9 +26,11 @@ TaskPlugin=task/cgroup,task/affinity
 JobAcctGatherType=jobacct_gather/cgroup
 PrologFlags=Contain
 ReturnToService=2
-NodeName=only NodeHostname=localhost Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=900
 PartitionName=cpu Nodes=only Default=YES DefMemPerCPU=400
-"""
+NodeName=only NodeHostname=localhost """
+SMALL = "Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=900"
+LARGE = "Sockets=1 CoresPerSocket=32 ThreadsPerCore=2 RealMemory=500000"
+"""More than the machine has that rehearses."""
 
 SET_UP = f"""
 useradd --uid 1000 --create-home user
@@ -42,13 +44,13 @@ cat - {OVERRIDE_DIR}/slurm.conf >/etc/slurm/slurm.conf
 @pytest.fixture(scope="module")
 def node() -> Iterator[Machine]:
     with bench() as made:
-        yield serving(made)
+        yield serving(made, SMALL)
 
 
-def serving(stand: Bench) -> Machine:
+def serving(stand: Bench, hardware: str) -> Machine:
     machine = stand.machine("i-0e001")
     boot(machine)
-    done = machine.exec(["sh", "-ec", SET_UP], timeout=60, input=SLURM_CONF)
+    done = machine.exec(["sh", "-ec", SET_UP], timeout=60, input=f"{SLURM_CONF}{hardware}\n")
     assert done.returncode == 0, done.stderr
     cgroup = ["sh", "-ec", f"cat - {OVERRIDE_DIR}/cgroup.conf >/etc/slurm/cgroup.conf"]
     assert machine.exec(cgroup, timeout=20, input=cgroup_conf.render()).returncode == 0
@@ -88,3 +90,13 @@ def test_job_of_a_node_that_lost_power_runs_again_and_slurm_serves(node: Machine
     shell(node, "systemctl start munge slurmctld slurmd")
     shell(node, "timeout 40 sh -c 'until test $(wc -l </home/user/ran) -eq 2; do sleep 0.2; done'", timeout=60)
     assert as_user(node, "srun -n1 echo served") == "served\n"
+
+
+def test_instance_type_may_be_larger_than_this_machine() -> None:
+    with bench() as made:
+        node = serving(made, LARGE)
+        assert as_user(node, "sinfo --noheader --format '%t %c %m'").split() == ["idle", "64", "500000"]
+        assert len(as_user(node, "srun -n64 echo task").split()) == 64
+        # Each gets a core that this machine does not have, but for the first.
+        jobs = "for job in 1 2 3 4; do srun -n1 -c2 sh -c 'sleep 1; echo done' & done; wait"
+        assert as_user(node, jobs).split() == ["done"] * 4

@@ -20,7 +20,7 @@ def test_overrides_are_these_and_every_report_names_them() -> None:
     override = recipe.FILES / OVERRIDE_DIR.relative_to("/")
     found = {path.name: settings(path) for path in override.iterdir()}
     assert found == {
-        "slurm.conf": {"JobAcctGatherType=jobacct_gather/linux"},
+        "slurm.conf": {"JobAcctGatherType=jobacct_gather/linux", "SlurmdParameters=config_overrides"},
         "cgroup.conf": {"ConstrainRAMSpace=no", "ConstrainSwapSpace=no"},
     }
     told = " ".join(REPLACED)

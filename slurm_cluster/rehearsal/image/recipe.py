@@ -44,7 +44,9 @@ REPLACED = (
     "cgroup v2: slurmd runs with its cgroup/v1 plugin (freezer, cpuset, devices)",
     "memory limits of jobs: not enforced (override.d/cgroup.conf: ConstrainRAMSpace=no, ConstrainSwapSpace=no)",
     "memory use of jobs: read from /proc (override.d/slurm.conf: JobAcctGatherType=jobacct_gather/linux)",
-    "kernel, clock, CPU count and memory: those of this machine",
+    "CPUs and memory: nodes count as having what their instance types have (override.d/slurm.conf: "
+    "SlurmdParameters=config_overrides), and share what this machine has",
+    "kernel and clock: those of this machine",
 )
 """One line for each thing in which a node differs from an EC2 instance; every report prints them."""
 
