@@ -11,6 +11,7 @@ from typing import Any
 
 from slurm_cluster.model.flows import Flow
 from slurm_cluster.rehearsal import checks, diagnosis, sweep
+from slurm_cluster.rehearsal.cloud import verify
 from slurm_cluster.rehearsal.cloud.server import Cloud
 from slurm_cluster.rehearsal.errors import RehearsalError
 from slurm_cluster.rehearsal.interrupts import Interrupts
@@ -224,6 +225,10 @@ class Rehearsal:
     def refused(self) -> list[str]:
         """Return who was refused what by the network since the rehearsal began, a line each."""
         return list(diagnosis.refused_lines(self.network.refused(), self._label_of))
+
+    def differences(self) -> list[str]:
+        """Return the properties that the template declares and the emulated API reports otherwise, a line each."""
+        return [str(difference) for difference in verify.differences(self.cloud)]
 
     def explain(self) -> None:
         """Emit what matters of a failure: nodes that are not ready with their logs, and refused connections."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,12 @@ from slurm_cluster.rehearsal.progress import Progress
 from slurm_cluster.rehearsal.zones import PrivateZones
 
 _T = TypeVar("_T")
+
+_ROUTINE = re.compile(
+    r"_(IN_PROGRESS|COMPLETE) +\| (?!AWS::EC2::Instance|Custom::|AWS::CloudFormation::Stack)"
+    r"|^CDKToolkit|^Trusted accounts|^Using default execution policy|(start|success): |: creating CloudFormation"
+)
+"""Lines of the CDK CLI that say only that all is well; its last lines are in the error, whatever they are."""
 
 
 class Stage:
@@ -123,7 +130,7 @@ class Stage:
 
     def _on_cdk_line(self, line: str) -> None:
         self.raise_failure()
-        if line.strip():
+        if line.strip() and not _ROUTINE.search(line):
             self._progress.say(line, who="cdk")
 
     def raise_failure(self) -> None:

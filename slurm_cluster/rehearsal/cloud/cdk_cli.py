@@ -88,12 +88,12 @@ class CdkCli:
         return found
 
     def destroy(self) -> None:
-        """Delete every stack of the app.
+        """Delete every stack of the app as it was last deployed, without synthesizing it again.
 
         Raises:
             CdkError: it failed.
         """
-        self._run(["destroy", "--all", "--force", *self._app_options()], _DESTROY_SECONDS)
+        self._run(["destroy", "--all", "--force", "--app", str(self.assembly)], _DESTROY_SECONDS)
 
     def _app_options(self) -> list[str]:
         options = ["--output", str(self.assembly), "--no-lookups"]
