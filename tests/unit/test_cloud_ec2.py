@@ -366,6 +366,11 @@ def test_every_stopped_instance_needs_permission(account: Account) -> None:
             [f"arn:aws:ssm:us-east-1:000000000000:parameter/{name}" for name in "ab"],
         ),
         (
+            "logs:PutLogEvents",
+            b'{"logGroupName": "/f", "logStreamName": "s"}',
+            ["arn:aws:logs:us-east-1:000000000000:log-group:/f:log-stream:s"],
+        ),
+        (
             "ssm:SendCommand",
             b'{"DocumentName": "AWS-RunShellScript", "InstanceIds": ["i-1"]}',
             [
@@ -375,7 +380,7 @@ def test_every_stopped_instance_needs_permission(account: Account) -> None:
         ),
     ],
 )
-def test_systems_manager_needs_permission_on_what_it_names(
+def test_a_request_needs_permission_on_what_it_names(
     account: Account, action: str, body: bytes, arns: list[str]
 ) -> None:
     found = authorization.targets(account.emulator, action, {}, body)

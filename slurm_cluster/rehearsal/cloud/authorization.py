@@ -1,7 +1,7 @@
 """On which resources, with which tags, AWS evaluates the policies of a request: what ministack's evaluator leaves out.
 
 Source of the resource types and condition keys: https://docs.aws.amazon.com/service-authorization/latest/reference/
-(list_amazonec2.html, list_awssystemsmanager.html).
+(list_amazonec2.html, list_awssystemsmanager.html, list_amazoncloudwatchlogs.html).
 """
 
 from __future__ import annotations
@@ -54,6 +54,10 @@ def targets(emulator: Emulator, action: str, query: Mapping[str, str], body: byt
         return _ec2_targets(emulator, name, nested(query))
     if service == "ssm":
         return _ssm_targets(emulator, name, body)
+    if service == "logs" and name in ("CreateLogStream", "PutLogEvents"):
+        request = json.loads(body or b"{}")
+        group = f"arn:aws:logs:{emulator.region()}:{emulator.account()}:log-group:{request.get('logGroupName')}"
+        return [Target(f"{group}:log-stream:{request.get('logStreamName')}")]
     return None
 
 
