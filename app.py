@@ -120,6 +120,9 @@ def _partitions(value: Any) -> list[PartitionSettings]:
     return found
 
 
+_KEYS_OF_THE_CDK_CLI = ("acknowledged-issue-numbers", "cli-telemetry")
+"""What `cdk acknowledge` and `cdk cli-telemetry` keep in cdk.context.json."""
+
 CONTEXT: Mapping[str, Callable[[Any], Any]] = {
     "stack_name": _text,
     "cluster_name": _checked(cluster_name_problem),
@@ -148,7 +151,7 @@ def read_context(given: Mapping[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     problems = []
     for key, value in given.items():
-        if ":" in key or key.startswith("@"):
+        if ":" in key or key.startswith("@") or key in _KEYS_OF_THE_CDK_CLI:
             continue
         if key not in CONTEXT:
             problems.append(f"context key {key!r} is not known: the keys are {', '.join(CONTEXT)}")

@@ -43,6 +43,11 @@ class DesiredState(Construct):
         """Tell every node what its cluster is."""
         self._parameter(self.shared, "Cluster", CLUSTER_PARAMETER, spec.to_dict(), "Slurm cluster")
 
+    @property
+    def has_cluster(self) -> bool:
+        """Whether the nodes are told what their cluster is; its head node does that."""
+        return self.shared.node.try_find_child("Cluster") is not None
+
     def publish_partition(self, spec: PartitionSpec) -> None:
         """Tell the head of one partition."""
         self._parameter(

@@ -98,8 +98,7 @@ class ClusterFoundation(Construct):
             bundle=self.bundle,
         )
         self._images = Construct(self, "Images")
-        if default_partition is not None:
-            self.node.add_validation(_DefaultPartitionExists(self, default_partition))
+        self.node.add_validation(_Complete(self, default_partition))
         if job_credentials:
             Annotations.of(self).add_warning_v2(
                 "slurm-cluster:jobCredentials",
@@ -141,20 +140,24 @@ class ClusterFoundation(Construct):
 
 
 @jsii.implements(IValidation)
-class _DefaultPartitionExists:
-    def __init__(self, foundation: ClusterFoundation, name: str) -> None:
+class _Complete:
+    """Looks, once everything is defined, for what a cluster cannot be without."""
+
+    def __init__(self, foundation: ClusterFoundation, default_partition: str | None) -> None:
         self._foundation = foundation
-        self._name = name
+        self._default_partition = default_partition
 
     def validate(self) -> list[str]:
-        """Return the problem, once all partitions are known."""
+        problems = []
+        if not self._foundation.desired_state.has_cluster:
+            problems.append("the cluster has no head node: define a HeadNode with this foundation")
         names = self._foundation.partition_names
-        if self._name in names:
-            return []
-        return [
-            f"default_partition is {self._name!r}, which the cluster does not have: add it, "
-            f"or choose one of {', '.join(names) or 'the partitions that you add'}"
-        ]
+        if self._default_partition not in (None, *names):
+            problems.append(
+                f"default_partition is {self._default_partition!r}, which the cluster does not have: add it, "
+                f"or choose one of {', '.join(names) or 'the partitions that you add'}"
+            )
+        return problems
 
 
 def foundation_problems(

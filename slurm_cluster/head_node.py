@@ -36,7 +36,7 @@ class HeadNode(Construct):
         root_volume_size: size of the root volume; 16 GiB by default. Another size replaces the instance.
 
     Raises:
-        ValueError: the generation is below 1, or there is no image for the instance type.
+        ValueError: the generation is below 1, or there is no image for the instance type, or the cluster has a head.
     """
 
     def __init__(
@@ -51,9 +51,12 @@ class HeadNode(Construct):
         root_volume_size: Size | None = None,
     ) -> None:
         instance_type = instance_type or default_head_instance_type()
-        if problems := head_node_problems(
+        problems = head_node_problems(
             instance_type=instance_type, generation=generation, operating_system=foundation.operating_system
-        ):
+        )
+        if foundation.desired_state.has_cluster:
+            problems.append("the cluster has a head node already: define a ClusterFoundation for each cluster")
+        if problems:
             raise ValueError("; ".join(problems))
         super().__init__(scope, construct_id)
         self.foundation = foundation

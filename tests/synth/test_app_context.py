@@ -91,7 +91,13 @@ def test_every_key_is_read() -> None:
 
 
 def test_keys_of_cdk_are_left_alone() -> None:
-    context = {"partitions": PARTITIONS, "@aws-cdk/core:x": True, "aws:cdk:y": 1, "vpc-provider:account=1": {}}
+    context = {
+        "partitions": PARTITIONS,
+        "@aws-cdk/core:x": True,
+        "aws:cdk:y": 1,
+        "vpc-provider:account=1": {},
+        "cli-telemetry": False,
+    }
     assert set(default_app.read_context(context)) == {"partitions"}
 
 

@@ -13,7 +13,15 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Annotations, Match, Template
 
 import slurm_cluster
-from slurm_cluster import OperatingSystem, PinnedImage, PortRange, SlurmCluster
+from slurm_cluster import (
+    ClusterFoundation,
+    ClusterNetwork,
+    HeadNode,
+    OperatingSystem,
+    PinnedImage,
+    PortRange,
+    SlurmCluster,
+)
 
 C7I = ec2.InstanceType("c7i.large")
 NewApp = Callable[..., cdk.App]
@@ -189,6 +197,15 @@ def test_default_partition_that_is_never_added_is_an_error(stack: cdk.Stack) -> 
     SlurmCluster(stack, "Cluster", default_partition="gpu").add_partition("cpu", instance_type=C7I, static_nodes=1)
     with pytest.raises(RuntimeError, match="default_partition is 'gpu', which the cluster does not have"):
         Template.from_stack(stack)
+
+
+def test_a_cluster_has_exactly_one_head(stack: cdk.Stack) -> None:
+    foundation = ClusterFoundation(stack, "Foundation", network=ClusterNetwork(stack, "Network"))
+    with pytest.raises(RuntimeError, match="the cluster has no head node"):
+        Template.from_stack(stack)
+    HeadNode(stack, "Head", foundation=foundation)
+    with pytest.raises(ValueError, match="has a head node already"):
+        HeadNode(stack, "Second", foundation=foundation)
 
 
 def test_job_credentials_warn_with_a_stable_id(stack: cdk.Stack) -> None:
