@@ -12,13 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from role_probes import Head, Refused, Role, instance_state, lacking_one_statement, listed, probe, roles_of
 
 from slurm_cluster.rehearsal.cloud import declared
 from slurm_cluster.rehearsal.cloud.cdk_cli import CdkCli
 from slurm_cluster.rehearsal.cloud.server import Cloud
 from slurm_cluster.rehearsal.cloud.verify import differences
 from slurm_cluster.rehearsal.paths import cache_dir
+from tests.rehearsal.role_probes import (
+    Head,
+    Refused,
+    Role,
+    instance_state,
+    lacking_one_statement,
+    listed,
+    probe,
+    roles_of,
+)
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _STACK = "SlurmCluster"
