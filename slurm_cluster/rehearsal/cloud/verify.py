@@ -127,6 +127,7 @@ def _undeclared_rules(cloud: Cloud, resources: Mapping[str, Mapping[str, Mapping
     alone = {
         rule_id for kind in ("Ingress", "Egress") for rule_id in resources.get(f"AWS::EC2::SecurityGroup{kind}", {})
     }
+    with_egress = {properties["GroupId"] for properties in resources.get("AWS::EC2::SecurityGroupEgress", {}).values()}
     pages = cloud.client("ec2").describe_security_group_rules(Filters=[{"Name": "group-id", "Values": list(groups)}])
     for group_id, properties in groups.items():
         for kind, is_egress in (("SecurityGroupIngress", False), ("SecurityGroupEgress", True)):
@@ -139,7 +140,8 @@ def _undeclared_rules(cloud: Cloud, resources: Mapping[str, Mapping[str, Mapping
             ]
             inline = properties.get(kind) or []
             # EC2 gives a group without declared egress one rule that allows everything out.
-            allowed = len(inline) if inline or not is_egress or alone else 1
+            has_default = is_egress and not inline and group_id not in with_egress
+            allowed = 1 if has_default else len(inline)
             if len(others) > allowed:
                 yield Difference(
                     resource_type="AWS::EC2::SecurityGroup",
