@@ -79,6 +79,7 @@ def _settings(spec: ClusterSpec, head: HeadFacts) -> list[str]:
             "/var/lib/slurm/slurmd",
             "On the worker's own disk, where a dead file server cannot block it.",
         ),
+        ("SlurmdSyslogDebug", "error", "Errors of job steps reach the journal: under systemd they else go nowhere."),
         (
             "SlurmctldParameters",
             "enable_configless,node_reg_mem_percent=90",
