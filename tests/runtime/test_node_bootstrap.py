@@ -11,7 +11,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import boto3
 import pytest
@@ -388,6 +388,7 @@ class Signer:
 
     def __init__(self, home: Path, expires: str = "0", faked: str | None = None) -> None:
         home.mkdir(mode=0o700)
+        self._home = home
         self._gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--pinentry-mode=loopback", "--passphrase="]
         self._time = [f"--faked-system-time={faked}"] if faked else []
         self._run("--quick-generate-key", "agent@example.com", "rsa2048", "sign", expires)
@@ -398,6 +399,13 @@ class Signer:
 
     def _run(self, *arguments: str) -> str:
         return subprocess.run([*self._gpg, *self._time, *arguments], capture_output=True, text=True, check=True).stdout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the agent that gpg started for this key."""
+        subprocess.run(["gpgconf", "--homedir", self._home, "--kill", "gpg-agent"], check=True)
 
     def prolong(self) -> None:
         """Make the key valid today; what was exported stays as it is."""
@@ -413,10 +421,10 @@ class Signer:
 
 @needs_gnupg
 def test_only_a_package_that_the_pinned_key_signed_is_taken(tmp_path: Path) -> None:
-    signer, other = Signer(tmp_path / "signer"), Signer(tmp_path / "other")
     package = tmp_path / "agent.deb"
     package.write_bytes(b"a package")
-    signature = signer.sign(package)
+    with Signer(tmp_path / "signer") as signer, Signer(tmp_path / "other") as other:
+        signature = signer.sign(package)
     ssm_agent.verify(run_program, package, signature, fingerprint=signer.fingerprint, key=signer.key)
     for fingerprint, key in ((other.fingerprint, other.key), (other.fingerprint, signer.key)):
         with pytest.raises(NodeError, match="not signed by key"):
@@ -429,11 +437,11 @@ def test_only_a_package_that_the_pinned_key_signed_is_taken(tmp_path: Path) -> N
 @needs_gnupg
 def test_a_key_whose_copy_looks_expired_still_verifies(tmp_path: Path) -> None:
     """AWS prolongs its key and keeps the fingerprint; the copy in an older release then shows the former end."""
-    signer = Signer(tmp_path / "signer", expires="1y", faked="20200101T000000")
     package = tmp_path / "agent.deb"
     package.write_bytes(b"a package")
-    signer.prolong()
-    signature = signer.sign(package)
+    with Signer(tmp_path / "signer", expires="1y", faked="20200101T000000") as signer:
+        signer.prolong()
+        signature = signer.sign(package)
     ssm_agent.verify(run_program, package, signature, fingerprint=signer.fingerprint, key=signer.key)
 
 
