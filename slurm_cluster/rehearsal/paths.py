@@ -18,8 +18,12 @@ _SESSION = re.compile(r"[0-9a-f]{4}")
 
 
 def cache_dir() -> Path:
-    """Return the directory of what sessions share and keep: images, the ministack environment."""
-    return Path(os.environ.get(CACHE_VARIABLE) or "/var/cache/slurm-cluster-rehearsal")
+    """Return the directory of what sessions share and keep: images, the ministack environment.
+
+    Without root, who can use only the latter, it is in the user's own cache.
+    """
+    own = Path("/var/cache") if os.geteuid() == 0 else Path.home() / ".cache"
+    return Path(os.environ.get(CACHE_VARIABLE) or own / "slurm-cluster-rehearsal")
 
 
 def new_session() -> str:
