@@ -62,3 +62,20 @@ def test_stop_ends_what_is_open_and_leaves_no_thread() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(("error", "is_reported"), [(BrokenPipeError(), False), (RuntimeError("a bug"), True)])
+def test_a_bug_is_reported_and_a_caller_that_hung_up_is_not(
+    error: Exception, is_reported: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            raise error
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    service = TcpService(listening, Failing, "failing")
+    service.start()
+    with socket.create_connection(listening.getsockname(), 10) as client:
+        assert client.recv(1) == b""
+    service.stop()
+    assert (type(error).__name__ in capsys.readouterr().err) is is_reported

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import socketserver
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -74,6 +75,11 @@ class TcpService(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """Close a connection that ended."""
         super().shutdown_request(request)
         self._forget(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report what a handler raised, but not that its caller hung up, which callers may do at any time."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def _forget(self, connection: socket.socket) -> None:
         with self._open_changed:
