@@ -11,6 +11,9 @@ from slurm_cluster.rehearsal.machine import MachineError, console_tail
 from slurm_cluster.rehearsal.network.groups import Refused
 
 _LINES = 20
+_LOG_LINES = 200
+_ADDRESS_TABLES = "ci-info:"
+"""Begin of the lines in which cloud-init tells its addresses and routes."""
 _USER_DATA_LOG = Path("var/log/cloud-init-output.log")
 _FAILED_UNITS = "systemctl list-units --failed --plain --no-legend --no-pager | cut -d' ' -f1"
 _EXEC_SECONDS = 10.0
@@ -22,15 +25,16 @@ def node_lines(member: Member) -> Iterator[str]:
         return
     label = member.instance.label
     status = member.progress.status if member.progress else None
-    if status is None:
-        yield f"{label}: bootstrap has not begun; instance {member.instance.id} is {member.instance.state}"
-    elif member.failure:
+    if member.failure:
         yield f"{label}: {member.failure}"
+    elif status is None:
+        yield f"{label}: bootstrap has not begun; instance {member.instance.id} is {member.instance.state}"
     else:
         yield f"{label}: bootstrap is still in step {status.step}"
     log = member.machine.root / _USER_DATA_LOG
-    if log.exists() and log.stat().st_size:
-        yield from _tail(f"{label}: last lines of /{_USER_DATA_LOG}", console_tail(log, _LINES))
+    said = [line for line in console_tail(log, _LOG_LINES) if not line.startswith(_ADDRESS_TABLES)][-_LINES:]
+    if said:
+        yield from _tail(f"{label}: last lines of /{_USER_DATA_LOG}", said)
     else:
         yield from _tail(f"{label}: last lines of its console", console_tail(member.machine.console_log, _LINES))
     for unit in _output(member, ["sh", "-c", _FAILED_UNITS]):

@@ -89,8 +89,8 @@ class Rehearsal:
                 rehearsal.wait_ready()
                 yield rehearsal
                 failed = False
-            except Exception:
-                rehearsal.explain()
+            except Exception as error:
+                rehearsal._explain_failure(error)
                 raise
             finally:
                 with interrupts.held(progress.say):
@@ -236,11 +236,21 @@ class Rehearsal:
             self.progress.say(line)
         if not self._stage.started:
             return
-        for node in self.nodes.values():
-            for line in diagnosis.node_lines(node.member):
+        members = [node.member for node in self.nodes.values()]
+        # Where some failed, those that wait for them are no news.
+        for member in [member for member in members if member.failure] or members:
+            for line in diagnosis.node_lines(member):
                 self.progress.say(line)
         for line in self.refused():
             self.progress.say(line)
+
+    def _explain_failure(self, failure: Exception) -> None:
+        try:
+            self.explain()
+        except Exception as error:
+            # The failure itself is what must reach the caller.
+            self.progress.say(f"no more can be said of it: {error}")
+            failure.add_note(f"while looking for its cause: {error!r}")
 
     def _not_ready(self) -> dict[str, str | None]:
         """Return the labels of the nodes that should be ready and are not, and why where that is known."""
