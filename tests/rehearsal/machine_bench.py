@@ -89,7 +89,7 @@ def boot(machine: Machine) -> str:
     raise AssertionError(f"{machine.name} was still booting after {BOOT_SECONDS:.0f} s")
 
 
-def shell(machine: Machine, script: str, *, timeout: float = 60.0) -> str:
+def shell(machine: Machine, script: str, *, timeout: float = 90.0) -> str:
     """Run a shell script that must succeed and return what it printed."""
     done = machine.exec(["sh", "-ec", script], timeout=timeout)
     assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"

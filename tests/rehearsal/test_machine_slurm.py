@@ -55,7 +55,7 @@ def serving(stand: Bench, hardware: str) -> Machine:
     cgroup = ["sh", "-ec", f"cat - {OVERRIDE_DIR}/cgroup.conf >/etc/slurm/cgroup.conf"]
     assert machine.exec(cgroup, timeout=20, input=cgroup_conf.render()).returncode == 0
     shell(machine, "systemctl start munge slurmctld slurmd")
-    shell(machine, "timeout 30 sh -c 'until sinfo --noheader --format=%t | grep -q idle; do sleep 0.2; done'")
+    shell(machine, "timeout 60 sh -c 'until sinfo --noheader --format=%t | grep -q idle; do sleep 0.2; done'")
     return machine
 
 
@@ -79,16 +79,20 @@ def test_job_runs_in_groups_of_its_node(node: Machine) -> None:
 
 def test_runaway_child_is_killed_with_its_job(node: Machine) -> None:
     as_user(node, "srun -n1 sh -c 'setsid sleep 600 & exit 0'")
-    shell(node, "timeout 20 sh -c 'while pgrep -u user sleep; do sleep 0.2; done'")
+    shell(node, "timeout 60 sh -c 'while pgrep -u user sleep; do sleep 0.2; done'")
 
 
 def test_job_of_a_node_that_lost_power_runs_again_and_slurm_serves(node: Machine) -> None:
+    shell(node, "touch /root/before")
     as_user(node, "sbatch --requeue -o /dev/null --wrap 'echo x >>~/ran; test $(wc -l <~/ran) -gt 1 || sleep 600'")
-    shell(node, "timeout 20 sh -c 'until test -s /home/user/ran; do sleep 0.2; done'")
+    shell(node, "timeout 60 sh -c 'until test -s /home/user/ran; do sleep 0.2; done'")
+    # slurmctld writes its state some seconds later; a job that it lost could not run again.
+    state = "/var/lib/slurm/slurmctld/job_state"
+    shell(node, f"timeout 60 sh -c 'until test {state} -nt /root/before; do sleep 0.2; done'")
     node.kill()
     boot(node)
     shell(node, "systemctl start munge slurmctld slurmd")
-    shell(node, "timeout 40 sh -c 'until test $(wc -l </home/user/ran) -eq 2; do sleep 0.2; done'", timeout=60)
+    shell(node, "timeout 60 sh -c 'until test $(wc -l </home/user/ran) -eq 2; do sleep 0.2; done'")
     assert as_user(node, "srun -n1 echo served") == "served\n"
 
 
