@@ -35,7 +35,7 @@ def test_progress_lines() -> None:
         assert match, line
         printed: list[str] = []
         times = iter([0.0, float(match["seconds"])])
-        Progress(printed.append, clock=lambda times=times: next(times)).say(match["text"], who=match["who"].rstrip())
+        Progress(printed.append, clock=times.__next__).say(match["text"], who=match["who"].rstrip())
         assert printed == [line]
 
 
