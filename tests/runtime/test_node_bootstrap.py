@@ -327,28 +327,50 @@ def test_another_bundle_takes_over_before_any_step(monkeypatch: pytest.MonkeyPat
     assert steps.ran == []
 
 
+FILE_STATE = "systemctl show --property=UnitFileState --value"
 INSTALLED = "".join(
     f"ii  {name}\n" for name in ("munge", "nftables", "slurm-client", "slurmd", "dbus", "python3-boto3")
 )
 
 
 def test_an_image_with_the_packages_in_it_never_meets_apt() -> None:
-    run = Programs({"dpkg-query --show --showformat=${db:Status-Abbrev} ${Package}": INSTALLED})
+    run = Programs(
+        {
+            "dpkg-query --show --showformat=${db:Status-Abbrev} ${Package}": INSTALLED,
+            f"{FILE_STATE} munge.service": "enabled\n",
+            f"{FILE_STATE} slurmd.service": ["masked\n", "enabled\n"],
+            f"{FILE_STATE} slurmctld.service": "disabled\n",
+        }
+    )
     bootstrap.ensure_packages(node(WORKER, run))
     assert run.called("apt-get") == []
-    assert run.called("systemctl") == [
-        "systemctl unmask --quiet munge.service slurmd.service",
+    assert [line for line in run.called("systemctl") if not line.startswith(FILE_STATE)] == [
+        "systemctl unmask --quiet slurmd.service",
         "systemctl disable --quiet munge.service slurmd.service",
         "systemctl mask --quiet slurmctld.service",
     ]
 
 
+def test_units_that_are_as_they_should_be_are_left_alone() -> None:
+    run = Programs(
+        {
+            "dpkg-query --show --showformat=${db:Status-Abbrev} ${Package}": INSTALLED,
+            f"{FILE_STATE} munge.service": "disabled\n",
+            f"{FILE_STATE} slurmd.service": "disabled\n",
+            f"{FILE_STATE} slurmctld.service": "masked\n",
+        }
+    )
+    bootstrap.ensure_packages(node(WORKER, run))
+    assert [line for line in run.called("systemctl") if not line.startswith(FILE_STATE)] == []
+
+
 def test_no_daemon_starts_while_packages_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Programs()
+    used = [f"{FILE_STATE} munge.service", f"{FILE_STATE} slurmctld.service"]
+    run = Programs({unit: ["disabled\n", "masked\n", "enabled\n"] for unit in used})
     monkeypatch.setattr(bootstrap.packages, "apt", lambda run, wanted: run(["apt-get", *wanted]))  # type: ignore[attr-defined]
     bootstrap.ensure_packages(node(HEAD, run))
     assert run.called("apt-get") == ["apt-get munge nftables slurm-client slurmctld xfsprogs python3-boto3"]
-    masked = run.calls.index("systemctl mask --quiet munge slurmctld")
+    masked = run.calls.index("systemctl mask --quiet munge.service slurmctld.service")
     installed = run.calls.index(run.called("apt-get")[0])
     assert masked < installed < run.calls.index("systemctl unmask --quiet munge.service slurmctld.service")
 
@@ -359,7 +381,7 @@ LOADED = "systemctl show --property=LoadState --value"
 def test_an_agent_that_the_image_brings_is_only_started() -> None:
     run = Programs({f"{LOADED} {ssm_agent.UNITS[0]}": "not-found\n", f"{LOADED} {ssm_agent.UNITS[1]}": "loaded\n"})
     bootstrap.ensure_agent(node(HEAD, run))
-    assert run.calls[-1] == f"systemctl enable --now --quiet {ssm_agent.UNITS[1]}"
+    assert run.calls[-1] == f"systemctl start {ssm_agent.UNITS[1]}"
     assert run.called("dpkg") == []
 
 

@@ -96,9 +96,11 @@ def test_a_marker_without_its_partner_takes_nothing_with_it() -> None:
 
 
 def test_debians_loopback_line_gives_up_the_machines_own_name_only() -> None:
-    text = "127.0.1.1 me.internal me printer\n127.0.0.1 localhost\n"
-    rendered = hosts.render(text, {"10.0.0.1": ("me.internal", "me")})
-    assert rendered.splitlines()[3:] == ["127.0.1.1 printer", "127.0.0.1 localhost"]
+    text = "127.0.1.1 me.internal me printer\n127.0.0.1 localhost\n10.0.0.1 me.elsewhere\n"
+    rendered = hosts.render(text, {"10.0.0.1": ("me",)})
+    assert rendered.splitlines()[3:] == ["127.0.1.1 printer", "127.0.0.1 localhost", "10.0.0.1 me.elsewhere"]
+    alone = hosts.render("127.0.1.1 me.internal me\n", {"10.0.0.1": ("me",)})
+    assert alone.splitlines()[3:] == []
 
 
 @given(ENTRIES, ENTRIES)
@@ -143,7 +145,7 @@ def test_head_knows_itself_and_every_worker(hosts_file: Path) -> None:
         "10.0.0.13": ("ip-10-0-0-13.eu.compute.internal", "ip-10-0-0-13", "cpu-static-3"),
         "10.0.0.5": ("me", SPEC.head_host),
     }
-    assert "127.0.1.1 me.internal" in hosts_file.read_text()
+    assert "127.0.1.1" not in hosts_file.read_text()
 
 
 def test_head_forgets_a_worker_that_has_another_address_now(hosts_file: Path) -> None:

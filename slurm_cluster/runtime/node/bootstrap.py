@@ -111,7 +111,8 @@ def ensure_agent(node: Node) -> None:
             install_packages=lambda wanted: packages.apt(node.run, wanted),
         )
         unit = ssm_agent.UNITS[0]
-    node.run(["systemctl", "enable", "--now", "--quiet", unit])
+    units.enable(node.run, unit)
+    node.run(["systemctl", "start", unit])
 
 
 def read_cluster(node: Node) -> None:
@@ -130,7 +131,7 @@ def ensure_packages(node: Node) -> None:
     used, unused = ("slurmctld", "slurmd") if role is Role.HEAD else ("slurmd", "slurmctld")
     wanted = packages.missing(node.run, (*packages.BASE, *packages.BY_ROLE[role], _PYTHON_PACKAGE))
     if wanted:
-        units.mask(node.run, *(name for name in ("munge", used) if name in wanted))
+        units.mask(node.run, *(f"{name}.service" for name in ("munge", used) if name in wanted))
         packages.apt(node.run, wanted)
     units.take_over(node.run, "munge.service", f"{used}.service")
     units.mask(node.run, f"{unused}.service")
@@ -155,7 +156,8 @@ def ensure_names(node: Node) -> None:
     if hosts.CLOUD_INIT_FILE.parent.is_dir():
         files.replace(hosts.CLOUD_INIT_FILE, hosts.CLOUD_INIT_TEXT)
     names.ensure(role, node.spec, node.identity.node_name, node.address, head_address=head_address)
-    node.run(["systemctl", "enable", "--now", "--quiet", "--no-block", units.NAMES])
+    units.enable(node.run, units.NAMES)
+    node.run(["systemctl", "start", "--no-block", units.NAMES])
 
 
 def claim_state_volume(node: Node) -> None:

@@ -58,11 +58,16 @@ def _split(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _without_loopback_alias(line: str, own: set[str]) -> str | None:
-    """Return a line without the names of ``own`` if it gives them a loopback address; None if nothing is left."""
+    """Return a line without the names of ``own`` if it gives them a loopback address; None if nothing is left.
+
+    A longer form of one of them, with a domain behind it, goes as well: DNS has the right address for that.
+    """
     words = line.split("#", 1)[0].split()
-    if not words or not words[0].startswith("127.") or not own.intersection(words[1:]):
+    if not words or not words[0].startswith("127."):
         return line
-    kept = [word for word in words[1:] if word not in own]
+    kept = [word for word in words[1:] if word not in own and word.split(".")[0] not in own]
+    if kept == words[1:]:
+        return line
     return f"{words[0]} {' '.join(kept)}" if kept else None
 
 

@@ -51,7 +51,7 @@ def ensure(run: Runner, role: Role, *, job_credentials: bool, rules_file: Path =
         NodeError: they do not load. The node must not serve then.
     """
     changed = files.replace(rules_file, render(role, job_credentials=job_credentials), mode=0o600)
-    run(["systemctl", "enable", "--quiet", units.METADATA_GUARD])
+    units.enable(run, units.METADATA_GUARD)
     loaded = run(["nft", "list", "table", "inet", TABLE], check=False).returncode == 0
     running = units.is_active(run, units.METADATA_GUARD)
     if not changed and running and loaded != job_credentials:

@@ -32,6 +32,9 @@ Type=oneshot
 RemainAfterExit=yes
 ExecStart={COMMAND} bootstrap
 TimeoutStartSec=infinity
+# A node that rebooted while AWS could not be reached comes back by itself.
+Restart=on-failure
+RestartSec=60
 
 [Install]
 WantedBy=multi-user.target
@@ -110,19 +113,39 @@ def install(run: Runner, role: Role, guard_rules: Path, *, unit_dir: Path = UNIT
     changed = [name for name, text in wanted.items() if files.replace(unit_dir / name, text)]
     if changed:
         run(["systemctl", "daemon-reload"])
-    run(["systemctl", "enable", "--quiet", BOOTSTRAP])
+    enable(run, BOOTSTRAP)
     return bool(changed)
+
+
+def _file_state(run: Runner, name: str) -> str:
+    """Return what systemd says of a unit's file: ``enabled``, ``disabled``, ``masked``, or nothing if there is none."""
+    return run(["systemctl", "show", "--property=UnitFileState", "--value", name]).stdout.strip()
+
+
+# Each change of a unit's file has systemd read all of them again, which takes a second: so the state is asked first.
+
+
+def enable(run: Runner, name: str) -> None:
+    """Have a unit started at every boot."""
+    if _file_state(run, name) != "enabled":
+        run(["systemctl", "enable", "--quiet", name])
 
 
 def mask(run: Runner, *names: str) -> None:
     """Keep units from being started by anything, their packages' installation included."""
-    run(["systemctl", "mask", "--quiet", *names])
+    free = [name for name in names if _file_state(run, name) != "masked"]
+    if free:
+        run(["systemctl", "mask", "--quiet", *free])
 
 
 def take_over(run: Runner, *names: str) -> None:
     """Make units startable, but only by ``bootstrap``: not masked, and not enabled."""
-    run(["systemctl", "unmask", "--quiet", *names])
-    run(["systemctl", "disable", "--quiet", *names])
+    masked = [name for name in names if _file_state(run, name) == "masked"]
+    if masked:
+        run(["systemctl", "unmask", "--quiet", *masked])
+    enabled = [name for name in names if _file_state(run, name) == "enabled"]
+    if enabled:
+        run(["systemctl", "disable", "--quiet", *enabled])
 
 
 def is_active(run: Runner, name: str) -> bool:
