@@ -52,3 +52,11 @@ def test_root_on_the_node_gets_them(cluster: ClusterUser, where: str) -> None:
     assert uid == "uid 0"
     assert outcome.startswith("credentials "), outcome
     assert node.exec(["python3", "-"], input=BOTO).stdout == "iam-role\n"
+
+
+def test_a_job_cannot_become_root_although_the_image_lets_its_user(cluster: ClusterUser) -> None:
+    become_root = "sudo -n id -u"
+    assert cluster.user(cluster.head, become_root).stdout == "0\n"
+    done = cluster.user(cluster.head, f"srun --nodelist={cluster.workers[0].name} {become_root}")
+    assert done.returncode != 0
+    assert done.stdout == ""

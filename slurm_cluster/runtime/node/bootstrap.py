@@ -23,6 +23,7 @@ from slurm_cluster.runtime.node import (
     files,
     filesystem,
     hosts,
+    job_privileges,
     metadata_guard,
     munge,
     names,
@@ -123,6 +124,8 @@ def read_cluster(node: Node) -> None:
 def ensure_users(node: Node) -> None:
     """Have the users that must be equal on all nodes."""
     users.ensure(node.run, node.spec.job_user)
+    if node.identity.role is Role.WORKER:
+        job_privileges.withdraw_sudo(node.spec.job_user)
 
 
 def ensure_packages(node: Node) -> None:
