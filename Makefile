@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 # Node.js comes from PyPI. Its wheel unpacks npm's start script without what it loads, so npm is started by its module.
 NODE_HOME := $(VENV)/node
 NPM := $(NODE_HOME)/bin/node $(NODE_HOME)/lib/node_modules/npm/bin/npm-cli.js
-# more for the CDK CLI, such as CDK_ARGS='-c cluster_name=lab --no-rollback'
+# more for the CDK CLI, such as --no-rollback; context, such as -c cluster_name=lab, also for a rehearsal
 CDK_ARGS ?=
 CDK := $(NODE_HOME)/bin/node node_modules/aws-cdk/bin/cdk
 
@@ -45,7 +45,7 @@ $(VENV)/.node-packages: package.json package-lock.json $(VENV)/.python-packages
 
 .PHONY: rehearse
 rehearse: deps ## deploy app.py to an emulated AWS on this machine, boot its nodes, run srun hostname, remove everything
-	$(PY) -m slurm_cluster.rehearsal run
+	$(PY) -m slurm_cluster.rehearsal run $(CDK_ARGS)
 
 .PHONY: test
 test: deps ## run every test; those that need root and a Linux that can boot nodes are skipped elsewhere, by name
