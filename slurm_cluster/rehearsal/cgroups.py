@@ -95,10 +95,12 @@ class NodeCgroups:
         for path in self._top("freezer").rglob("freezer.state"):
             with contextlib.suppress(OSError):
                 path.write_text("THAWED")
+        # A process leaves its group before it has ended.
+        pids = set(self.pids())
         with contextlib.suppress(FileNotFoundError):
             self.kill_file.write_text("1")
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while pids := set(self.pids()):
+        while pids := {pid for pid in pids if is_alive(pid)}.union(self.pids()):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"processes {sorted(pids)} of {self.name} cannot be killed")
             for pid in pids:
@@ -121,6 +123,15 @@ class NodeCgroups:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"control groups {', '.join(map(str, left))} still have processes: end them first")
             time.sleep(_PAUSE_SECONDS)
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; one that only waits for its parent to take note of its end does not."""
+    try:
+        state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
 
 
 def _remove_tree(top: Path) -> None:

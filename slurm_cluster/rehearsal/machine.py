@@ -133,6 +133,7 @@ class Machine:
             *("sh", "-ec", _ENTER_GROUPS, "sh", *self._groups.entry_files(), "--"),
             # The node gets a cgroup2 hierarchy, in which alone Debian 13's systemd runs.
             *("env", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"),
+            *_clocks_from_now(),
             *("systemd-nspawn", "--quiet", "--boot", f"--machine={self.name}", f"--directory={self.root}"),
             *("--register=no", "--keep-unit", "--console=read-only"),
             # cloud-init names the host at its first boot; /etc/hostname wins afterwards.
@@ -289,6 +290,15 @@ def console_tail(path: Path, lines: int = 15) -> list[str]:
     if not path.exists():
         return []
     return path.read_text(errors="replace").splitlines()[-lines:]
+
+
+def _clocks_from_now() -> list[str]:
+    """Return the command that starts a program whose children count their uptime from now.
+
+    slurmctld knows a reboot by the uptime that slurmd reports; with the host's it would think that jobs still run.
+    """
+    uptime = int(time.clock_gettime(time.CLOCK_BOOTTIME))
+    return ["unshare", "--time", f"--monotonic=-{uptime}", f"--boottime=-{uptime}", "--"]
 
 
 def _is_init(pid: int) -> bool:

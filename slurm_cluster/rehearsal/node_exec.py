@@ -66,4 +66,4 @@ def command(pid1: int, argv: list[str]) -> list[str]:
 
 def inside(pid1: int) -> list[str]:
     """Return the host command that enters the node with all of the host's capabilities; append a program to it."""
-    return ["nsenter", f"--target={pid1}", "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--"]
+    return ["nsenter", f"--target={pid1}", "-m", "-u", "-i", "-n", "-p", "-C", "-T", "-r", "-w", "--"]

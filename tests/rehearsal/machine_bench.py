@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from slurm_cluster.rehearsal import leftovers
 from slurm_cluster.rehearsal.image import ensure_baked_image
@@ -94,12 +93,3 @@ def shell(machine: Machine, script: str, *, timeout: float = 90.0) -> str:
     done = machine.exec(["sh", "-ec", script], timeout=timeout)
     assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
     return done.stdout
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process of this machine runs; one that waits for its parent to take note does not."""
-    try:
-        status = Path("/proc", str(pid), "status").read_text()
-    except OSError:
-        return False
-    return "\nState:\tZ" not in status

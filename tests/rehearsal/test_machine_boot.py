@@ -13,9 +13,10 @@ import pytest
 
 from slurm_cluster.model.flows import Role
 from slurm_cluster.rehearsal import leftovers
+from slurm_cluster.rehearsal.cgroups import is_alive
 from slurm_cluster.rehearsal.machine import REBOOT_EXIT, Machine, MachineError
 from slurm_cluster.runtime.node import metadata_guard
-from tests.rehearsal.machine_bench import Bench, bench, boot, is_alive, shell
+from tests.rehearsal.machine_bench import Bench, bench, boot, shell
 
 pytestmark = pytest.mark.rehearsal
 
@@ -104,6 +105,8 @@ def test_running_machine_cannot_be_started_again(node: Machine) -> None:
 def test_reboot_ends_with_its_exit_code_and_keeps_the_disk(spare: Machine) -> None:
     boot(spare)
     first = shell(spare, "cat /proc/sys/kernel/random/boot_id; echo kept >/root/file")
+    time.sleep(3)
+    rebooted = time.time()
     spare.reboot()
     assert spare.wait(30) == REBOOT_EXIT
     with pytest.raises(MachineError, match="not running"):
@@ -111,6 +114,10 @@ def test_reboot_ends_with_its_exit_code_and_keeps_the_disk(spare: Machine) -> No
     assert boot(spare) == "running", shell(spare, "systemctl --failed")
     assert shell(spare, "cat /root/file") == "kept\n"
     assert shell(spare, "cat /proc/sys/kernel/random/boot_id") != first
+    uptime = float(shell(spare, "cat /proc/uptime").split()[0])
+    assert 0 < uptime <= time.time() - rebooted + 1
+    booted = next(line for line in shell(spare, "cat /proc/stat").splitlines() if line.startswith("btime "))
+    assert int(booted.split()[1]) >= int(rebooted) - 1
 
 
 def test_power_off_from_inside_and_from_outside(spare: Machine) -> None:

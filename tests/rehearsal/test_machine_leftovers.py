@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from slurm_cluster.rehearsal import leftovers
+from slurm_cluster.rehearsal.cgroups import is_alive
 from slurm_cluster.rehearsal.paths import SessionPaths
-from tests.rehearsal.machine_bench import Bench, bench, boot, is_alive, shell
+from tests.rehearsal.machine_bench import Bench, bench, boot, shell
 
 pytestmark = pytest.mark.rehearsal
 

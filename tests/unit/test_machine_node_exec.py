@@ -9,7 +9,7 @@ def test_command_enters_every_name_space_and_ends_with_the_program() -> None:
     argv = node_exec.command(4242, ["printf", "%s", "a b"])
     assert argv[:2] == ["nsenter", "--target=4242"]
     assert argv[-3:] == ["printf", "%s", "a b"]
-    assert argv[2 : argv.index("--")] == ["-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w"]
+    assert argv[2 : argv.index("--")] == ["-m", "-u", "-i", "-n", "-p", "-C", "-T", "-r", "-w"]
 
 
 def test_environment_is_made_anew() -> None:
