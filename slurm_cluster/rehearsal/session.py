@@ -127,7 +127,7 @@ class Rehearsal:
         return found
 
     def deploy(self, context: Context | None = None) -> None:
-        """Deploy the app, also once more with another context; returns when the stack is complete.
+        """Deploy the app; returns when the stack is complete, before its nodes are ready.
 
         Raises:
             RehearsalError: the CDK CLI failed.
@@ -138,7 +138,18 @@ class Rehearsal:
         self.outputs = self._stage.deploy(self._app_dir, self._context)
         self.progress.record("cdk deploy", began, self.progress.now())
 
-    redeploy = deploy
+    def redeploy(self, context: Context | None = None, *, timeout: float = READY_SECONDS) -> None:
+        """Deploy the app once more, have the head apply what changed, and wait until every node is ready.
+
+        Raises:
+            RehearsalError: the CDK CLI failed, the head could not apply it, or a node did not get ready.
+        """
+        self.deploy(context)
+        # After its boot the head applies a new desired state only when told to.
+        applied = self.run_command("head", "slurm-cluster apply")
+        if applied.exit_code != 0:
+            raise RehearsalError(f"slurm-cluster apply on the head failed: {applied.stderr or applied.stdout}")
+        self.wait_ready(timeout)
 
     def destroy(self) -> None:
         """Destroy the app's stack by the CDK CLI and wait until its machines are gone.
@@ -236,7 +247,8 @@ class Rehearsal:
             self.progress.say(line)
         if not self._stage.started:
             return
-        members = [node.member for node in self.nodes.values()]
+        # What failed around the nodes is no news of theirs.
+        members = [] if self._stage.fleet.failure else [node.member for node in self.nodes.values()]
         # Where some failed, those that wait for them are no news.
         for member in [member for member in members if member.failure] or members:
             for line in diagnosis.node_lines(member):
