@@ -12,12 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_cluster.rehearsal.image import mirror, recipe
+from slurm_cluster.rehearsal.ownership import SESSION_VARIABLE
 from slurm_cluster.rehearsal.paths import cache_dir
 
 Log = Callable[[str], None]
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _UNUSED_SECONDS = 24 * 3600.0
+_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+"""Before a program: when it ends or is killed, its mounts and its children end with it."""
+
 _ROOT_SCRIPT = """
 mount -t proc proc "$1/proc"
 mount -t sysfs -o ro sysfs "$1/sys"
@@ -95,6 +99,7 @@ def _build(image: Path, architecture: str, log: Log) -> None:
     log(f"  Debian {recipe.SUITE} from {url}")
     _run(
         "debootstrap",
+        *_NAMESPACES,
         "debootstrap",
         *("--variant=minbase", f"--arch={architecture}", f"--keyring={_KEYRING}"),
         *(recipe.SUITE, str(root), url),
@@ -150,10 +155,10 @@ def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
 
 
 def _in_root(root: Path, *argv: str) -> None:
-    """Run a program in the image; its mounts vanish with it, also when it is killed."""
+    """Run a program in the image."""
     _run(
         " ".join(argv[:2]),
-        *("unshare", "--mount", "--pid", "--fork", "--kill-child"),
+        *_NAMESPACES,
         *("sh", "-ec", _ROOT_SCRIPT, "sh", str(root), *argv),
     )
 
@@ -164,6 +169,7 @@ def _run(step: str, *argv: str) -> None:
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
         **mirror.proxy_environment(),
+        **{name: os.environ[name] for name in (SESSION_VARIABLE,) if name in os.environ},
     }
     done = subprocess.run(
         argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
