@@ -19,6 +19,8 @@ _PROGRAMS = {
 }
 """Program and the Debian package that holds it."""
 
+_LOOP_CONTROL = Path("/dev/loop-control")
+
 _CACHE_BYTES = 3_000_000_000
 """Images, the ministack environment and the CDK CLI."""
 
@@ -39,6 +41,8 @@ def problems() -> list[str]:
         )
     if not _has_overlay():
         found.append("the kernel has no overlayfs: load it (`modprobe overlay`) or use another machine")
+    if not _LOOP_CONTROL.exists():
+        found.append(f"{_LOOP_CONTROL} is missing: load loop devices (`modprobe loop`) or use another machine")
     found += cgroups.problems()
     for path, needed in _disk_needs().items():
         free = shutil.disk_usage(path).free

@@ -33,7 +33,11 @@ _ROUTINE = re.compile(
     r"_(IN_PROGRESS|COMPLETE) +\| (?!AWS::EC2::Instance|Custom::|AWS::CloudFormation::Stack)"
     r"|^CDKToolkit|^Trusted accounts|^Using default execution policy|(start|success): |: creating CloudFormation"
 )
-"""Lines of the CDK CLI that say only that all is well; its last lines are in the error, whatever they are."""
+
+
+def is_routine(line: str) -> bool:
+    """Return whether a line of the CDK CLI says only that all is well with what is no machine."""
+    return _ROUTINE.search(line) is not None
 
 
 class Stage:
@@ -130,7 +134,7 @@ class Stage:
 
     def _on_cdk_line(self, line: str) -> None:
         self.raise_failure()
-        if line.strip() and not _ROUTINE.search(line):
+        if line.strip() and not is_routine(line):
             self._progress.say(line, who="cdk")
 
     def raise_failure(self) -> None:
