@@ -75,7 +75,7 @@ class NodeCgroups:
     def pids(self) -> Iterator[int]:
         """Yield the pids of the node's processes and of its nspawn; one may come several times."""
         for hierarchy in _HIERARCHIES:
-            for path in self._top(hierarchy).rglob("cgroup.procs"):
+            for path in _files(self._top(hierarchy), "cgroup.procs"):
                 with contextlib.suppress(OSError):  # the group may end while it is read
                     yield from (int(line) for line in path.read_text().split())
 
@@ -92,7 +92,7 @@ class NodeCgroups:
         Raises:
             TimeoutError: one is still there after 5 seconds.
         """
-        for path in self._top("freezer").rglob("freezer.state"):
+        for path in _files(self._top("freezer"), "freezer.state"):
             with contextlib.suppress(OSError):
                 path.write_text("THAWED")
         # A process leaves its group before it has ended.
@@ -132,6 +132,13 @@ def is_alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"
+
+
+def _files(top: Path, name: str) -> Iterator[Path]:
+    """Yield the file of that name of each group; os.walk, unlike rglob, bears groups that end meanwhile."""
+    for directory, _, files in os.walk(top):
+        if name in files:
+            yield Path(directory, name)
 
 
 def _remove_tree(top: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -55,8 +58,13 @@ def serving(stand: Bench, hardware: str) -> Machine:
     cgroup = ["sh", "-ec", f"cat - {OVERRIDE_DIR}/cgroup.conf >/etc/slurm/cgroup.conf"]
     assert machine.exec(cgroup, timeout=20, input=cgroup_conf.render()).returncode == 0
     shell(machine, "systemctl start munge slurmctld slurmd")
-    shell(machine, "timeout 60 sh -c 'until sinfo --noheader --format=%t | grep -q idle; do sleep 0.2; done'")
+    until(machine, "sinfo --noheader --format=%t", "idle")
     return machine
+
+
+def until(machine: Machine, command: str, output: str) -> None:
+    """Wait until a command prints one line, ``output``."""
+    shell(machine, f"timeout 60 sh -c 'until test \"$({command})\" = {output}; do sleep 0.2; done'")
 
 
 def as_user(machine: Machine, script: str) -> str:
@@ -82,17 +90,16 @@ def test_runaway_child_is_killed_with_its_job(node: Machine) -> None:
     shell(node, "timeout 60 sh -c 'while pgrep -u user sleep; do sleep 0.2; done'")
 
 
-def test_job_of_a_node_that_lost_power_runs_again_and_slurm_serves(node: Machine) -> None:
-    shell(node, "touch /root/before")
-    as_user(node, "sbatch --requeue -o /dev/null --wrap 'echo x >>~/ran; test $(wc -l <~/ran) -gt 1 || sleep 600'")
-    shell(node, "timeout 60 sh -c 'until test -s /home/user/ran; do sleep 0.2; done'")
-    # slurmctld writes its state some seconds later; a job that it lost could not run again.
-    state = "/var/lib/slurm/slurmctld/job_state"
-    shell(node, f"timeout 60 sh -c 'until test {state} -nt /root/before; do sleep 0.2; done'")
-    node.kill()
+def test_slurm_serves_after_a_reboot_and_knows_when_it_was(node: Machine) -> None:
+    node.reboot()
+    node.wait(60)
+    began = int(time.time())
     boot(node)
     shell(node, "systemctl start munge slurmctld slurmd")
-    shell(node, "timeout 60 sh -c 'until test $(wc -l </home/user/ran) -eq 2; do sleep 0.2; done'")
+    until(node, "sinfo --noheader --format=%t", "idle")
+    told = re.search(r"BootTime=(\S+)", as_user(node, "scontrol show node"))
+    assert told is not None
+    assert began - 1 <= datetime.fromisoformat(f"{told[1]}+00:00").timestamp() <= time.time()
     assert as_user(node, "srun -n1 echo served") == "served\n"
 
 
