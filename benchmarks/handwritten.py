@@ -126,7 +126,7 @@ class Cluster(cdk.Stack):
         head = self.instance("Head", "HeadNode/Instance", head_access, self.network.head_group, "t3.medium", image_id)
         for needed in (*shared, partition):
             head.add_resource_dependency(needed)
-        route53.CfnRecordSet(
+        record = route53.CfnRecordSet(
             self,
             "Record",
             hosted_zone_id=zone.ref,
@@ -141,7 +141,7 @@ class Cluster(cdk.Stack):
             worker = self.instance(
                 name, f"{PARTITION}/{name}", worker_access, self.network.worker_group, "c7i.large", image_id, node=name
             )
-            for needed in shared:
+            for needed in (*shared, record):
                 worker.add_resource_dependency(needed)
         self.outputs(head)
 

@@ -60,7 +60,7 @@ class SlurmCluster(Construct):
         default_partition: str | None = None,
         job_credentials: bool = False,
     ) -> None:
-        system = operating_system or OperatingSystem.debian_13()
+        system = OperatingSystem.debian_13() if operating_system is None else operating_system
         head_type = head_instance_type or default_head_instance_type()
         problems = [
             *network_problems(vpc=vpc, subnet=subnet, availability_zones=availability_zones),
@@ -70,8 +70,15 @@ class SlurmCluster(Construct):
                 image_generation=image_generation,
                 srun_ports=srun_ports,
                 default_partition=default_partition,
+                job_credentials=job_credentials,
             ),
-            *head_node_problems(instance_type=head_type, generation=head_generation, operating_system=system),
+            *head_node_problems(
+                instance_type=head_type,
+                generation=head_generation,
+                operating_system=system,
+                state_volume_size=state_volume_size,
+                root_volume_size=None,
+            ),
         ]
         if problems:
             raise ValueError("; ".join(problems))

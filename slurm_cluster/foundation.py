@@ -6,7 +6,7 @@ import jsii
 from aws_cdk import Acknowledgment, Annotations, Fn, RemovalPolicy, ScopedAws, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_secretsmanager as secretsmanager
-from constructs import Construct, IValidation
+from constructs import Construct, DependencyGroup, IValidation
 
 from slurm_cluster.desired_state import DesiredState
 from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, SlurmPorts
@@ -14,8 +14,10 @@ from slurm_cluster.model.names import cluster_name_problem, partition_name_probl
 from slurm_cluster.model.spec import BUNDLE_PARAMETER, CLUSTER_PARAMETER, BundleSpec
 from slurm_cluster.network import ClusterNetwork
 from slurm_cluster.node_bundle import define_node_bundle
+from slurm_cluster.node_instance import tag_problems
 from slurm_cluster.node_role import NodeRole
 from slurm_cluster.operating_system import OperatingSystem
+from slurm_cluster.options import kind_problem, whole_number_problem
 from slurm_cluster.security import ClusterSecurity
 
 _PORTS_OF_ONE_SRUN = 6
@@ -57,13 +59,14 @@ class ClusterFoundation(Construct):
         default_partition: str | None = None,
         job_credentials: bool = False,
     ) -> None:
-        system = operating_system or OperatingSystem.debian_13()
+        system = OperatingSystem.debian_13() if operating_system is None else operating_system
         problems = foundation_problems(
             cluster_name=cluster_name,
             operating_system=system,
             image_generation=image_generation,
             srun_ports=srun_ports,
             default_partition=default_partition,
+            job_credentials=job_credentials,
         )
         if problems:
             raise ValueError("; ".join(problems))
@@ -77,6 +80,8 @@ class ClusterFoundation(Construct):
         self._image_generation = image_generation
         self._default_partition = default_partition
         self._partitions: list[str] = []
+        self.instances: list[ec2.Instance] = []
+        """Instances of the cluster's nodes, in whatever stack they are."""
         address = self.node.addr[-8:]
         # scoped, so that a partition in another stack is told this stack's id and not its own
         stack_guid = Fn.select(2, Fn.split("/", ScopedAws(self).stack_id))
@@ -99,6 +104,8 @@ class ClusterFoundation(Construct):
             bundle=self.bundle,
         )
         self._images = Construct(self, "Images")
+        self.head_record = DependencyGroup()
+        """DNS record of the head; its HeadNode adds it."""
         self.node.add_validation(_Complete(self, default_partition))
         if job_credentials:
             Annotations.of(self).add_warning_v2(
@@ -158,7 +165,7 @@ class _Complete:
                 f"default_partition is {self._default_partition!r}, which the cluster does not have: add it, "
                 f"or choose one of {', '.join(names) or 'the partitions that you add'}"
             )
-        return problems
+        return [*problems, *tag_problems(self._foundation.instances)]
 
 
 def foundation_problems(
@@ -168,16 +175,23 @@ def foundation_problems(
     image_generation: int,
     srun_ports: PortRange,
     default_partition: str | None,
+    job_credentials: bool,
 ) -> list[str]:
     """Return what is wrong with the options of a ClusterFoundation."""
-    problems = []
-    if problem := cluster_name_problem(cluster_name):
-        problems.append(problem)
-    if default_partition is not None and (problem := partition_name_problem(default_partition)):
-        problems.append(problem)
-    if image_generation < 1:
-        problems.append(f"image_generation is {image_generation}: give 1 or more")
-    return [*problems, *_srun_port_problems(SlurmPorts(srun=srun_ports), operating_system)]
+    kinds = [
+        kind_problem("operating_system", operating_system, OperatingSystem, "one such as OperatingSystem.debian_13()"),
+        kind_problem("srun_ports", srun_ports, PortRange, "a range such as PortRange(60001, 63000)"),
+    ]
+    found = [
+        cluster_name_problem(cluster_name),
+        None if default_partition is None else partition_name_problem(default_partition),
+        whole_number_problem("image_generation", image_generation),
+        # any other value would count as yes
+        kind_problem("job_credentials", job_credentials, bool, "True or False"),
+        *kinds,
+    ]
+    ports = [] if any(kinds) else _srun_port_problems(SlurmPorts(srun=srun_ports), operating_system)
+    return [*(problem for problem in found if problem is not None), *ports]
 
 
 def _srun_port_problems(ports: SlurmPorts, system: OperatingSystem) -> list[str]:

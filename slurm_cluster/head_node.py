@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import jsii
 from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Size, Stack, Token, Validations
-from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_route53 as route53
@@ -14,9 +15,13 @@ from slurm_cluster.foundation import ClusterFoundation
 from slurm_cluster.model.flows import Role
 from slurm_cluster.model.node_files import CLUSTER_TAG, ROLE_TAG
 from slurm_cluster.model.spec import BUNDLE_PARAMETER, CLUSTER_PARAMETER, PARTITIONS_PATH, ClusterSpec
-from slurm_cluster.node_instance import define_node_instance
+from slurm_cluster.node_instance import define_node_instance, root_volume_problem
 from slurm_cluster.node_role import NodeRole
 from slurm_cluster.operating_system import OperatingSystem
+from slurm_cluster.options import size_problem, whole_number_problem
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_cloudwatch as cloudwatch
 
 
 @jsii.implements(ec2.IConnectable, iam.IGrantable)
@@ -36,7 +41,7 @@ class HeadNode(Construct):
         root_volume_size: size of the root volume; 16 GiB by default. Another size replaces the instance.
 
     Raises:
-        ValueError: the generation is below 1, or there is no image for the instance type, or the cluster has a head.
+        ValueError: an option is not allowed, or there is no image for the instance type, or the cluster has a head.
     """
 
     def __init__(
@@ -52,7 +57,11 @@ class HeadNode(Construct):
     ) -> None:
         instance_type = instance_type or default_head_instance_type()
         problems = head_node_problems(
-            instance_type=instance_type, generation=generation, operating_system=foundation.operating_system
+            instance_type=instance_type,
+            generation=generation,
+            operating_system=foundation.operating_system,
+            state_volume_size=state_volume_size,
+            root_volume_size=root_volume_size,
         )
         if foundation.desired_state.has_cluster:
             problems.append("the cluster has a head node already: define a ClusterFoundation for each cluster")
@@ -106,11 +115,11 @@ class HeadNode(Construct):
             instance_type=instance_type,
             instance_profile=node_role.instance_profile,
             security_group=self.security_group,
-            root_volume_size=root_volume_size or Size.gibibytes(16),
-            needs=state,
+            root_volume_size=root_volume_size,
+            needs=[state],
         )
         self.node.default_child = self.instance
-        route53.ARecord(
+        record = route53.ARecord(
             self,
             "Record",
             zone=zone,
@@ -119,6 +128,7 @@ class HeadNode(Construct):
             # a replaced head is found again within this time
             ttl=Duration.seconds(30),
         )
+        foundation.head_record.add(record)
 
     def _define_role(self) -> NodeRole:
         foundation, state, stack = self.foundation, self.foundation.desired_state, Stack.of(self)
@@ -185,7 +195,14 @@ class HeadNode(Construct):
         The shell is that of the image's default user, who may become root.
         """
         stack = Stack.of(self)
-        return iam.Grant.add_to_principal(
+        sessions = iam.Grant.add_to_principal(
+            grantee=grantee,
+            # the shell's connection, of the grantee's own sessions only:
+            # https://docs.aws.amazon.com/systems-manager/latest/userguide/getting-started-restrict-access-quickstart.html
+            actions=["ssmmessages:OpenDataChannel"],
+            resource_arns=[stack.format_arn(service="ssm", resource="session", resource_name="${aws:userid}-*")],
+        )
+        start = iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["ssm:StartSession"],
             resource_arns=[
@@ -197,6 +214,7 @@ class HeadNode(Construct):
             # without it, a session that names no document would pass as well
             conditions={"BoolIfExists": {"ssm:SessionDocumentAccessCheck": "true"}},
         )
+        return start.combine(sessions)
 
     def metric_cpu_utilization(self) -> cloudwatch.Metric:
         """CPU use of the head in percent, as the average of one minute."""
@@ -207,6 +225,9 @@ class HeadNode(Construct):
         return self._metric("StatusCheckFailed", "Maximum")
 
     def _metric(self, name: str, statistic: str) -> cloudwatch.Metric:
+        # imported where it is used: it takes longer than the whole cluster's definition
+        from aws_cdk import aws_cloudwatch as cloudwatch
+
         return cloudwatch.Metric(
             namespace="AWS/EC2",
             metric_name=name,
@@ -229,12 +250,21 @@ def default_head_instance_type() -> ec2.InstanceType:
 
 
 def head_node_problems(
-    *, instance_type: ec2.InstanceType, generation: int, operating_system: OperatingSystem
+    *,
+    instance_type: ec2.InstanceType,
+    generation: int,
+    operating_system: OperatingSystem,
+    state_volume_size: Size | None,
+    root_volume_size: Size | None,
 ) -> list[str]:
     """Return what is wrong with the options of a HeadNode."""
-    problems = []
-    if problem := operating_system.instance_type_problem(instance_type):
+    problems = [
+        whole_number_problem("generation of the head node", generation),
+        size_problem("state_volume_size", state_volume_size, least=1),
+        root_volume_problem(root_volume_size),
+    ]
+    # what is no system is a problem of the foundation
+    system = isinstance(operating_system, OperatingSystem)
+    if system and (problem := operating_system.instance_type_problem(instance_type)):
         problems.append(f"head node: {problem}")
-    if generation < 1:
-        problems.append(f"generation of the head node is {generation}: give 1 or more")
-    return problems
+    return [problem for problem in problems if problem is not None]

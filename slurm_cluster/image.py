@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import jsii
@@ -13,7 +14,10 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
+from slurm_cluster.options import whole_number_problem
+
 _HANDLER = Path(__file__).parent / "runtime" / "functions" / "pinned_image"
+_PUBLIC_PARAMETER = re.compile(r"/aws/service(/[a-zA-Z0-9_.-]+)+")
 _PROVIDER_ID = "SlurmClusterPinnedImageProvider"
 
 
@@ -31,9 +35,22 @@ class PinnedImage(Construct):
         parameter_name: public SSM parameter, ``/aws/service/...``.
         generation: raise it by one to read the parameter again, which replaces every node of the image; back to the
             number before it, the former image comes back.
+
+    Raises:
+        ValueError: the parameter is not a public one, or the generation is below 1.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, parameter_name: str, generation: int = 1) -> None:
+        problems = []
+        if not isinstance(parameter_name, str) or not _PUBLIC_PARAMETER.fullmatch(parameter_name):
+            problems.append(
+                f"parameter_name is {parameter_name!r}: give a public SSM parameter such as "
+                "/aws/service/debian/release/13/latest/amd64"
+            )
+        if problem := whole_number_problem("generation", generation):
+            problems.append(problem)
+        if problems:
+            raise ValueError("; ".join(problems))
         super().__init__(scope, construct_id)
         provider = _Provider.of(self)
         provider.allow(parameter_name)

@@ -9,6 +9,11 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
+from slurm_cluster.model.names import duplicates
+
+_MOST_ZONES = 3
+"""As many node subnets, of 16384 addresses each, as a /16 has room for beside the public ones."""
+
 
 class ClusterNetwork(Construct):
     """A VPC for a cluster, or the one you bring.
@@ -92,14 +97,51 @@ def network_problems(
 ) -> list[str]:
     """Return what is wrong with the options of a ClusterNetwork."""
     problems = []
+    if vpc is not None and not hasattr(vpc, "vpc_id"):
+        return [f"vpc is {vpc!r}: give a VPC such as ec2.Vpc or what ec2.Vpc.from_lookup returns"]
+    if subnet is not None and not hasattr(subnet, "subnet_id"):
+        return [f"subnet is {subnet!r}: give a subnet such as vpc.private_subnets[0]"]
     if vpc is None and subnet is not None:
         problems.append("subnet was given without vpc: pass the VPC that the subnet is in")
     if vpc is not None and availability_zones is not None:
         problems.append(
             "availability_zones were given with vpc: they choose the zones of a new VPC; pass subnet instead"
         )
-    if availability_zones is not None and len(availability_zones) == 0:
-        problems.append("availability_zones is empty: name one zone or more, the nodes' zone first")
+    if availability_zones is not None:
+        problems += _zone_problems(availability_zones)
     if vpc is not None and subnet is None and not vpc.private_subnets:
         problems.append("vpc has no private subnet with egress: pass the subnet for the nodes as subnet")
+    if isinstance(vpc, ec2.Vpc) and not (vpc.dns_hostnames_enabled and vpc.dns_support_enabled):
+        problems.append(
+            "vpc has DNS host names or DNS support switched off, and workers find the head in a private hosted zone, "
+            "which needs both: define it with enable_dns_hostnames=True and enable_dns_support=True"
+        )
+    if subnet is not None and (problem := _unknown_zone(subnet)):
+        problems.append(problem)
     return problems
+
+
+def _zone_problems(zones: Sequence[str]) -> list[str]:
+    if isinstance(zones, str) or not all(isinstance(zone, str) and zone for zone in zones):
+        return [f"availability_zones is {zones!r}: give a list of names such as ['eu-west-1a', 'eu-west-1b']"]
+    problems = []
+    if not 1 <= len(zones) <= _MOST_ZONES:
+        problems.append(
+            f"availability_zones names {len(zones)} zones: name 1 to {_MOST_ZONES}, the nodes' zone first"
+            if zones
+            else "availability_zones is empty: name one zone or more, the nodes' zone first"
+        )
+    if twice := duplicates(zones):
+        problems.append(f"availability_zones must differ, {', '.join(twice)} occurs more than once")
+    return problems
+
+
+def _unknown_zone(subnet: ec2.ISubnet) -> str | None:
+    try:
+        _ = subnet.availability_zone
+    except RuntimeError:
+        return (
+            "the availability zone of subnet is not known, and the state volume must be made in it: import the subnet "
+            "by ec2.Subnet.from_subnet_attributes with availability_zone"
+        )
+    return None

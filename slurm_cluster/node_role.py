@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Acknowledgment, Validations
+from aws_cdk import Acknowledgment, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_secretsmanager as secretsmanager
@@ -59,7 +59,16 @@ class NodeRole(Construct):
                         iam.PolicyStatement(
                             sid="ReadNodePrograms",
                             actions=["s3:GetObject"],
-                            resources=[bundle.bucket.arn_for_objects(bundle.s3_object_key)],
+                            resources=[
+                                # not by bundle.bucket, whose module takes long to load
+                                Stack.of(self).format_arn(
+                                    service="s3",
+                                    region="",
+                                    account="",
+                                    resource=bundle.s3_bucket_name,
+                                    resource_name=bundle.s3_object_key,
+                                )
+                            ],
                         ),
                         _agent(),
                         *statements,

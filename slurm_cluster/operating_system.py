@@ -11,23 +11,36 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from slurm_cluster.image import PinnedImage
+from slurm_cluster.options import kind_problem
 
-_DEBIAN_ARCHITECTURES = {ec2.InstanceArchitecture.X86_64: "amd64", ec2.InstanceArchitecture.ARM_64: "arm64"}
+_INSTANCE_TYPE = re.compile(r"[a-z]+(-[a-z]*)?[0-9][a-z0-9-]*\.[a-z0-9-]+")
+_ARM64_TYPE = re.compile(r"a1\.|[a-z]+[0-9]+g|[a-z]+[0-9]+[a-z]*-gb[0-9]")
+"""Graviton has a ``g`` behind the generation, NVIDIA's Grace is in the ``-gb`` of its GPU, and a1 came before both.
+
+https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html. CDK's own ``InstanceType.architecture``
+raises an error for types such as p6-b200 and u7i-12tb.
+"""
 
 
-_INSTANCE_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
+_USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_DEVICE = re.compile(r"/dev/[a-z0-9]+")
 
 
-def instance_type_problem(name: str) -> str | None:
+def instance_type_problem(name: object) -> str | None:
     """Return what is wrong with ``name`` as an EC2 instance type, or None."""
+    if isinstance(name, str) and _INSTANCE_TYPE.fullmatch(name):
+        return None
     if Token.is_unresolved(name):
         return (
             "the instance type is a token, so its architecture and image cannot be told: "
             "give a literal type such as c7i.large"
         )
-    if not _INSTANCE_TYPE.fullmatch(name):
-        return f"instance type {name!r} is not allowed: give an EC2 instance type such as c7i.large"
-    return None
+    return f"instance type {name!r} is not allowed: give an EC2 instance type such as c7i.large"
+
+
+def architecture(instance_type: str) -> str:
+    """Return Debian's name of the architecture of an EC2 instance type."""
+    return "arm64" if _ARM64_TYPE.match(instance_type) else "amd64"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +116,24 @@ class OperatingSystem:
                 default.
 
         Raises:
-            ValueError: neither image was given.
+            ValueError: neither image was given, or an option is not allowed.
         """
         images = {name: image for name, image in (("amd64", amd64), ("arm64", arm64)) if image is not None}
+        problems = [
+            f"{name} is {image!r}: give a machine image such as ec2.MachineImage.generic_linux({{...}})"
+            for name, image in images.items()
+            if not hasattr(image, "get_image")
+        ]
         if not images:
-            raise ValueError("OperatingSystem.of got no image: pass amd64=, arm64= or both")
+            problems.append("OperatingSystem.of got no image: pass amd64=, arm64= or both")
+        if not isinstance(job_user, str) or not _USER_NAME.fullmatch(job_user):
+            problems.append(f"job_user is {job_user!r}: give the name of the image's default user, such as admin")
+        if not isinstance(root_device, str) or not _DEVICE.fullmatch(root_device):
+            problems.append(f"root_device is {root_device!r}: give the image's root device, such as /dev/xvda")
+        if problem := kind_problem("narrows_srun_ports", narrows_srun_ports, bool, "True or False"):
+            problems.append(problem)
+        if problems:
+            raise ValueError("; ".join(problems))
         return cls(
             name="custom",
             job_user=job_user,
@@ -130,13 +156,15 @@ class OperatingSystem:
 
     def instance_type_problem(self, instance_type: ec2.InstanceType) -> str | None:
         """Return why nodes of this system cannot run on ``instance_type``, or None."""
-        if problem := instance_type_problem(instance_type.to_string()):
+        if not isinstance(instance_type, ec2.InstanceType):
+            return f"instance type {instance_type!r} is not an ec2.InstanceType: give ec2.InstanceType('c7i.large')"
+        name = instance_type.to_string()
+        if problem := instance_type_problem(name):
             return problem
-        architecture = _DEBIAN_ARCHITECTURES[instance_type.architecture]
-        if self.public_parameter is None and architecture not in self.images:
+        if self.public_parameter is None and architecture(name) not in self.images:
             return (
-                f"instance type {instance_type.to_string()!r} is {architecture} and there is no image for it: "
-                f"pass {architecture}= to OperatingSystem.of, or choose a type of {' or '.join(sorted(self.images))}"
+                f"instance type {name!r} is {architecture(name)} and there is no image for it: pass "
+                f"{architecture(name)}= to OperatingSystem.of, or choose a type of {' or '.join(sorted(self.images))}"
             )
         return None
 
@@ -148,15 +176,15 @@ class OperatingSystem:
             instance_type: a type for which ``instance_type_problem`` found none.
             generation: see PinnedImage.
         """
-        architecture = _DEBIAN_ARCHITECTURES[instance_type.architecture]
+        name = architecture(instance_type.to_string())
         if self.public_parameter is None:
-            return self.images[architecture]
-        existing = scope.node.try_find_child(architecture)
+            return self.images[name]
+        existing = scope.node.try_find_child(name)
         if isinstance(existing, PinnedImage):
             return existing
         return PinnedImage(
             scope,
-            architecture,
-            parameter_name=self.public_parameter.format(architecture=architecture),
+            name,
+            parameter_name=self.public_parameter.format(architecture=name),
             generation=generation,
         )

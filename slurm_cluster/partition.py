@@ -12,7 +12,14 @@ from slurm_cluster.foundation import ClusterFoundation
 from slurm_cluster.model.flows import Role
 from slurm_cluster.model.names import partition_name_problem, static_node_names
 from slurm_cluster.model.spec import PartitionSpec
-from slurm_cluster.node_instance import define_node_instance
+from slurm_cluster.node_instance import define_node_instance, root_volume_problem
+from slurm_cluster.options import whole_number_problem
+
+_MOST_STATIC_NODES = 500
+"""A stack holds 500 resources.
+
+https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html
+"""
 
 
 @jsii.implements(ec2.IConnectable, iam.IGrantable)
@@ -28,11 +35,13 @@ class Partition(Construct):
         partition_name: name in slurm.conf: 1 to 25 lower-case letters, digits and hyphens, a letter first, not
             ``all`` or ``default``, and not ending in ``-static``.
         instance_type: EC2 instance type of the workers.
-        static_nodes: number of workers that always run, 1 or more, named ``<partition>-static-<n>``.
+        static_nodes: number of workers that always run, 1 or more, named ``<partition>-static-<n>``. A stack has room
+            for about 170 of them, as its template may hold 1 MB; put further partitions into other stacks.
         root_volume_size: size of each root volume; 16 GiB by default. Another size replaces the workers.
 
     Raises:
-        ValueError: the name is not allowed or is taken, the number is below 1, or there is no image for the type.
+        ValueError: the name is not allowed or is taken, another option is not allowed, or there is no image
+            for the type.
     """
 
     def __init__(
@@ -54,15 +63,18 @@ class Partition(Construct):
                 f"partition name {partition_name!r} is taken: the cluster has "
                 f"{', '.join(foundation.partition_names)}; choose another"
             )
-        if static_nodes < 1:
-            problems.append(f"static_nodes of partition {partition_name!r} is {static_nodes}: give 1 or more")
+        number = f"static_nodes of partition {partition_name!r}"
+        if problem := whole_number_problem(number, static_nodes, most=_MOST_STATIC_NODES):
+            problems.append(problem)
+        if problem := root_volume_problem(root_volume_size):
+            problems.append(f"partition {partition_name!r}: {problem}")
         if problem := foundation.operating_system.instance_type_problem(instance_type):
             problems.append(f"partition {partition_name!r}: {problem}")
         if problems:
             raise ValueError("; ".join(problems))
-        default = foundation.register_partition(partition_name)
 
         super().__init__(scope, construct_id)
+        default = foundation.register_partition(partition_name)
         self.partition_name = partition_name
         self.node_names = static_node_names(partition_name, static_nodes)
         """Slurm's names of the workers."""
@@ -87,8 +99,9 @@ class Partition(Construct):
                 instance_type=instance_type,
                 instance_profile=foundation.worker_access.instance_profile,
                 security_group=self.security_group,
-                root_volume_size=root_volume_size or Size.gibibytes(16),
-                needs=state.shared,
+                root_volume_size=root_volume_size,
+                # a name that is asked for before it exists stays unknown to the VPC's resolver for 15 minutes
+                needs=[state.shared, foundation.head_record],
             )
             for name in self.node_names
         )

@@ -24,16 +24,18 @@ class PortRange:
     """TCP ports ``first`` to ``last``, both included.
 
     Raises:
-        ValueError: a port is outside 0-65535, or ``first`` is above ``last``.
+        ValueError: a port is no whole number from 0 to 65535, or ``first`` is above ``last``.
     """
 
     first: int
     last: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.first <= self.last <= 65535:
+        # bool is an int, and a port of 1 is not what True means
+        if {type(self.first), type(self.last)} != {int} or not 0 <= self.first <= self.last <= 65535:
             raise ValueError(
-                f"port range {self.first}-{self.last} is not valid: give two ports from 0 to 65535, the lower one first"
+                f"port range {self.first!r}-{self.last!r} is not valid: "
+                "give two ports from 0 to 65535, the lower one first"
             )
 
     def __contains__(self, other: PortRange) -> bool:

@@ -14,9 +14,9 @@ _RESERVED = ("all", "default")
 _CLUSTER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
-def partition_name_problem(name: str) -> str | None:
+def partition_name_problem(name: object) -> str | None:
     """Return what is wrong with ``name`` as a partition name, or None."""
-    if not PARTITION_NAME.fullmatch(name):
+    if not isinstance(name, str) or not PARTITION_NAME.fullmatch(name):
         return (
             f"partition name {name!r} is not allowed: "
             "use 1 to 25 lower-case letters, digits and hyphens, a letter first"
@@ -28,12 +28,12 @@ def partition_name_problem(name: str) -> str | None:
     return None
 
 
-def cluster_name_problem(name: str) -> str | None:
+def cluster_name_problem(name: object) -> str | None:
     """Return what is wrong with ``name`` as slurm.conf's ClusterName, or None.
 
     Forty characters is where accounting databases stop (slurm.conf(5) ClusterName, accounting guide).
     """
-    if not _CLUSTER_NAME.fullmatch(name):
+    if not isinstance(name, str) or not _CLUSTER_NAME.fullmatch(name):
         return (
             f"cluster name {name!r} is not allowed: "
             "use 1 to 40 lower-case letters, digits, hyphens and underscores, a letter or digit first"

@@ -84,13 +84,16 @@ def test_grant_submit_opens_a_session_on_the_head_and_nothing_else(stack: cdk.St
     cluster.grant_submit(iam.User(stack, "User"))
     template = Template.from_stack(stack)
     (policy,) = template.find_resources("AWS::IAM::Policy", {"Properties": {"Users": Match.any_value()}}).values()
-    (statement,) = policy["Properties"]["PolicyDocument"]["Statement"]
+    statement, sessions = sorted(policy["Properties"]["PolicyDocument"]["Statement"], key=lambda item: item["Action"])
     assert statement["Action"] == "ssm:StartSession"
     assert statement["Condition"] == {"BoolIfExists": {"ssm:SessionDocumentAccessCheck": "true"}}
     instance, document = (json.dumps(resource) for resource in statement["Resource"])
     assert "ClusterHeadNodeInstance" in instance
     assert "*" not in instance + document
     assert "::document/AWS-StartInteractiveCommand" in document
+    # the shell's own connection, for sessions of the grantee alone
+    assert sessions["Action"] == "ssmmessages:OpenDataChannel"
+    assert json.dumps(sessions["Resource"]).endswith(':session/${aws:userid}-*"]]}')
 
 
 def test_metrics_of_the_head(stack: cdk.Stack) -> None:

@@ -168,6 +168,14 @@ def test_first_boot_finds_parameters_permissions_and_a_way_out(
         assert any(needed.endswith("Role") or "AccessRole" in needed for needed in item["DependsOn"])
 
 
+def test_workers_ask_for_the_head_only_once_it_has_a_record(default_template: Template, resources: Resources) -> None:
+    # Route 53's SOA lets the VPC's resolver keep "no such name" for 15 minutes
+    (record,) = resources(default_template, "AWS::Route53::RecordSet")
+    workers = [item for name, item in resources(default_template, "AWS::EC2::Instance").items() if "cpu" in name]
+    assert len(workers) == 2
+    assert all(record in item["DependsOn"] for item in workers)
+
+
 def test_head_comes_after_the_parameters_of_all_its_partitions(
     default_template: Template, resources: Resources
 ) -> None:

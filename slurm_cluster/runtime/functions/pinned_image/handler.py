@@ -7,6 +7,7 @@ although the parameter has moved on. CloudFormation waits for an answer on every
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import time
@@ -88,7 +89,7 @@ def send(event: dict[str, Any], physical_id: str, answer: dict[str, Any]) -> Non
         try:
             with urllib.request.urlopen(request, timeout=10):  # noqa: S310
                 return
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             # an HTTPError's text has no URL in it
             logger.warning("answer %d of %d was not taken: %s", attempt, _SEND_ATTEMPTS, error)
             if attempt == _SEND_ATTEMPTS:
