@@ -56,6 +56,11 @@ def _checked(check: Callable[[str], str | None]) -> Callable[[Any], str]:
     return read
 
 
+def _form(pattern: str, form: str) -> Callable[[Any], str]:
+    """Return a reader of texts of one form; ``form`` describes it."""
+    return _checked(lambda text: None if re.fullmatch(pattern, text) else f"expected {form}")
+
+
 _partition_name = _checked(partition_name_problem)
 
 
@@ -77,9 +82,17 @@ def _instance_type(value: Any) -> ec2.InstanceType:
 
 def _list(value: Any) -> list[str]:
     """Read a JSON list, or the comma-separated text that the command line can give."""
-    items = value.split(",") if isinstance(value, str) else value
+    items = [item.strip() for item in value.split(",")] if isinstance(value, str) else value
     if not isinstance(items, list) or not items or not all(isinstance(item, str) and item for item in items):
         raise ValueError("expected a list, or values with commas between them")
+    return items
+
+
+def _subnet_ids(value: Any) -> list[str]:
+    read = _form("subnet-[0-9a-f]+", "ids such as subnet-0123456789abcdef0")
+    items = [read(item) for item in _list(value)]
+    if twice := duplicates(items):
+        raise ValueError(f"subnets must differ, {', '.join(twice)} occurs more than once")
     return items
 
 
@@ -124,7 +137,7 @@ _KEYS_OF_THE_CDK_CLI = ("acknowledged-issue-numbers", "cli-telemetry")
 """What `cdk acknowledge` and `cdk cli-telemetry` keep in cdk.context.json."""
 
 CONTEXT: Mapping[str, Callable[[Any], Any]] = {
-    "stack_name": _text,
+    "stack_name": _form("[A-Za-z][A-Za-z0-9-]{0,127}", "up to 128 letters, digits and hyphens, a letter first"),
     "cluster_name": _checked(cluster_name_problem),
     "head_instance_type": _instance_type,
     "head_generation": _number,
@@ -135,8 +148,8 @@ CONTEXT: Mapping[str, Callable[[Any], Any]] = {
     "image_generation": _number,
     "srun_ports": _ports,
     "job_credentials": _flag,
-    "vpc_id": _text,
-    "subnet_ids": _list,
+    "vpc_id": _form("vpc-[0-9a-f]+", "an id such as vpc-0123456789abcdef0"),
+    "subnet_ids": _subnet_ids,
     "availability_zones": _list,
 }
 """Every context key of the app and what reads its value."""
@@ -166,6 +179,11 @@ def read_context(given: Mapping[str, Any]) -> dict[str, Any]:
         problems.append("context subnet_ids and availability_zones differ in length: give one zone for each subnet")
     if "vpc_id" in given and "availability_zones" in given and "subnet_ids" not in given:
         problems.append("context availability_zones with vpc_id needs subnet_ids; vpc_id alone looks both up")
+    names = [item.name for item in settings.get("partitions", [])]
+    if names and settings.get("default_partition", names[0]) not in names:
+        problems.append(
+            f"context default_partition is {settings['default_partition']!r}: choose one of {', '.join(names)}"
+        )
     if "partitions" not in given:
         problems.append("context partitions is missing: list at least one, as cdk.json does")
     if problems:

@@ -101,7 +101,7 @@ class Cluster(cdk.Stack):
         )
         self.volume.apply_removal_policy(cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
         zone_name = f"{ADDRESS}.{self.guid}.slurm.internal"
-        shared = [
+        shared: list[cdk.CfnResource] = [
             self.parameter("Bundle", "bundle", "Node programs", self.bundle_spec()),
             self.parameter("Cluster", "cluster", "Slurm cluster", self.cluster_spec(f"head.{zone_name}")),
         ]

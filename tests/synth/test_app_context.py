@@ -129,12 +129,48 @@ def test_keys_of_cdk_are_left_alone() -> None:
         ),
         ({"vpc_id": "vpc-1", "availability_zones": "eu-west-1a"}, "needs subnet_ids; vpc_id alone looks both up"),
         ({"availability_zones": ","}, "expected a list, or values with commas"),
+        ({"stack_name": "my stack"}, "expected up to 128 letters, digits and hyphens, a letter first"),
+        ({"stack_name": "S" * 129}, "expected up to 128 letters"),
+        ({"stack_name": 5}, "context stack_name is 5: expected a text"),
+        ({"default_partition": "gpu"}, "context default_partition is 'gpu': choose one of cpu"),
+        ({"vpc_id": "my-vpc"}, "expected an id such as vpc-0123456789abcdef0"),
+        (
+            {"vpc_id": "vpc-1", "subnet_ids": "subnet-1,subnet-1", "availability_zones": "a,b"},
+            "subnets must differ, subnet-1 occurs more than once",
+        ),
+        (
+            {"vpc_id": "vpc-1", "subnet_ids": "private-1", "availability_zones": "a"},
+            "expected ids such as subnet-0123456789abcdef0",
+        ),
     ],
 )
 def test_what_is_not_allowed_is_said(context: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="context") as caught:
         default_app.read_context({"partitions": PARTITIONS, **context})
     assert message in str(caught.value)
+
+
+def test_spaces_behind_commas_do_not_matter() -> None:
+    context = {"partitions": PARTITIONS, "availability_zones": "eu-west-1a, eu-west-1b"}
+    assert default_app.read_context(context)["availability_zones"] == ["eu-west-1a", "eu-west-1b"]
+
+
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [
+        ({"state_volume_gib": 70000}, "state_volume_size is 70000 GiB: give whole GiB from 1 to 65536"),
+        ({"partitions": [{**PARTITIONS[0], "static_nodes": 501}]}, "is 501: give a whole number, 1 to 500"),
+        ({"srun_ports": "6800-6900"}, "contains 6817, the port of slurmctld"),
+    ],
+)
+def test_what_the_constructs_do_not_allow_is_said(context: dict[str, Any], message: str, new_app: NewApp) -> None:
+    with pytest.raises(ValueError, match=message):
+        default_app.build(new_app(**context))
+
+
+def test_longest_stack_name(new_app: NewApp, template_of: TemplateOf) -> None:
+    stack = default_app.build(new_app(stack_name="S" * 128))
+    assert template_of(stack)["Outputs"]["NodeNames"]["Value"] == "cpu-static-1 cpu-static-2"
 
 
 def test_missing_partitions_are_said() -> None:
