@@ -32,6 +32,7 @@ class _CloudFormation(HTTPServer):
         self.sizes: list[int] = []
         self.content_types: list[str | None] = []
         self.refusals = 0
+        self.breaks_off = 0
 
     @property
     def url(self) -> str:
@@ -43,6 +44,11 @@ class _Put(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:  # the name is http.server's
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.breaks_off:
+            # not HTTP: http.client raises what is no OSError
+            self.server.breaks_off -= 1
+            self.wfile.write(b"nonsense\r\n\r\n")
+            return
         if self.server.refusals:
             self.server.refusals -= 1
             self.send_error(503)
@@ -208,7 +214,8 @@ def test_answer_is_sent_again_when_it_was_not_taken(
     cloudformation: _CloudFormation, published: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    cloudformation.refusals = 2
+    cloudformation.refusals = 1
+    cloudformation.breaks_off = 1
     assert _answer(cloudformation, "Create")["Status"] == "SUCCESS"
     assert len(cloudformation.answers) == 1
 
