@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_cluster.rehearsal.node import Node
 from tests.rehearsal.cluster_user import ClusterUser, wait_until
 
 RENDEZVOUS = Path(__file__).with_name("rendezvous.py").read_text()
@@ -40,6 +41,15 @@ def _names(text: str) -> list[str]:
     return sorted(text.split())
 
 
+def _wait_for_log(cluster: ClusterUser, node: Node, pattern: str, *, since: float) -> None:
+    """Wait until Slurm has logged a line that matches ``pattern`` on ``node``."""
+    wait_until(
+        lambda: re.search(pattern, cluster.log(node, since=since)) is not None,
+        seconds=60,
+        what=f"{pattern!r} in the journal of {node.name}",
+    )
+
+
 def _controller_rpc_works(cluster: ClusterUser) -> None:
     done = cluster.user(cluster.workers[0], "sinfo --noheader --Node --format=%N")
     assert _names(done.stdout) == [worker.name for worker in cluster.workers], done
@@ -52,8 +62,8 @@ def _controller_rpc_breaks(cluster: ClusterUser) -> None:
     done = cluster.user(worker, "sinfo")
     assert done.returncode != 0, done
     assert "Unable to contact slurm controller (connect failure)" in done.stderr
-    sentence = "Unable to register: Unable to contact slurm controller (connect failure)"
-    wait_until(lambda: sentence in cluster.log(worker, since=began), seconds=20, what=sentence)
+    sentence = r"Unable to register: Unable to contact slurm controller \(connect failure\)"
+    _wait_for_log(cluster, worker, sentence, since=began)
 
 
 def _node_rpc_works(cluster: ClusterUser) -> None:
@@ -99,8 +109,9 @@ def _message_tree_breaks(cluster: ClusterUser) -> None:
     assert re.search(f"Task launch for StepId=.* failed on node {second.name}: {_CONNECTION_FAILURE}", deep.stderr), (
         deep
     )
-    log = cluster.log(first, since=began)
-    assert re.search(rf"_forward_thread: failed to {second.name} \(.*\): Connection timed out", log), log
+    _wait_for_log(
+        cluster, first, rf"_forward_thread: failed to {second.name} \(.*\): Connection timed out", since=began
+    )
 
 
 def _srun_io_works(cluster: ClusterUser) -> None:
@@ -115,9 +126,8 @@ def _srun_io_breaks(cluster: ClusterUser) -> None:
     assert done.stdout == "", done
     assert done.stderr in ("", "Killed\n"), f"srun says nothing, the shell tells of its end at most: {done}"
     assert done.returncode == _KILLED, f"srun was still waiting: {done}"
-    log = cluster.log(worker, since=began)
-    assert "connect io: Connection timed out" in log
-    assert "IO setup failed: Slurmd could not connect IO" in log
+    for words in ("connect io: Connection timed out", "IO setup failed: Slurmd could not connect IO"):
+        _wait_for_log(cluster, worker, words, since=began)
 
 
 def _on_two(cluster: ClusterUser) -> str:
@@ -138,8 +148,7 @@ def _srun_io_in_job_breaks(cluster: ClusterUser) -> None:
     one = cluster.submit("srun printenv SLURMD_NODENAME", f"--nodelist={third.name}")
     assert cluster.wait_for_end(one, seconds=30) == "COMPLETED"
     assert _names(cluster.output(one, third)) == [third.name], "an srun that stays on its node needs no network"
-    failed = "IO setup failed: Slurmd could not connect IO"
-    wait_until(lambda: failed in cluster.log(second, since=began), seconds=30, what=failed)
+    _wait_for_log(cluster, second, "IO setup failed: Slurmd could not connect IO", since=began)
     assert cluster.state(two) == "RUNNING", "its srun hangs"
     assert _names(cluster.output(two, first)) == [first.name], "only the task beside srun is heard"
 
@@ -181,10 +190,7 @@ def _callbacks_break(cluster: ClusterUser) -> None:
     first, second, third = cluster.workers
     began = time.time()
     jobs = _Callbacks.submit(cluster)
-    killed = re.compile(f"Killing interactive JobId=.*: {_CONNECTION_FAILURE}")
-    wait_until(
-        lambda: killed.search(cluster.log(cluster.head, since=began)) is not None, seconds=60, what=killed.pattern
-    )
+    _wait_for_log(cluster, cluster.head, f"Killing interactive JobId=.*: {_CONNECTION_FAILURE}", since=began)
     said = cluster.output(jobs.grant, first)
     assert "queued and waiting for resources" in said
     assert second.name not in said.split(), said
