@@ -37,7 +37,8 @@ class HeadNode(Construct):
         foundation: the cluster that it heads; one head a cluster.
         instance_type: EC2 instance type; ``t3.medium`` by default.
         generation: raise it by one to replace the instance, which keeps the state volume.
-        state_volume_size: size of the state volume; 50 GiB by default. A volume can grow and never shrink.
+        state_volume_size: size of the state volume; 50 GiB by default. A volume can grow, which the head takes up at
+            its next boot, and never shrink.
         root_volume_size: size of the root volume; 16 GiB by default. Another size replaces the instance.
 
     Raises:

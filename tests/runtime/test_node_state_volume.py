@@ -209,7 +209,7 @@ class Mounts:
             self.mounted = list(argv[-2:])
         elif argv[0] == "umount":
             self.mounted = []
-        elif argv[0] != "sync":
+        elif argv[0] not in ("sync", "xfs_growfs"):
             return commands.run(argv, **more)
         return subprocess.CompletedProcess(list(argv), 0, "", "")
 
@@ -259,6 +259,8 @@ def test_the_clusters_own_is_found_again_and_not_touched(mounts: Mounts, device:
     assert ensure(mounts, device)
     assert "mkfs.xfs" not in mounts.calls
     assert written(device) == before
+    # a state volume that was made larger is used whole from the next boot
+    assert mounts.calls[-1] == "xfs_growfs"
 
 
 def refused(mounts: Mounts, device: Path, reason: str) -> None:
@@ -268,7 +270,7 @@ def refused(mounts: Mounts, device: Path, reason: str) -> None:
         ensure(mounts, device)
     assert written(device) == before
     assert mounts.mounted == []
-    assert "mkfs.xfs" not in mounts.calls
+    assert not {"mkfs.xfs", "xfs_growfs"} & set(mounts.calls)
 
 
 @needs_xfs

@@ -71,6 +71,8 @@ def ensure_mounted(run: Runner, device: Path, mount_point: Path, cluster_id: str
     except NodeError:
         run(["umount", str(mount_point)])
         raise
+    # takes up what a larger volume has more, and does nothing on one of the same size
+    run(["xfs_growfs", "-d", str(mount_point)], timeout=300)
     return True
 
 
