@@ -8,6 +8,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct, IValidation
 
+from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
 from slurm_cluster.desired_state import DesiredState
 from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, SlurmPorts
 from slurm_cluster.model.names import cluster_name_problem, partition_name_problem
@@ -20,6 +21,12 @@ from slurm_cluster.security import ClusterSecurity
 
 _PORTS_OF_ONE_SRUN = 6
 """Ports that an srun over 48 nodes opens, srun(1) and slurm.conf(5) SrunPortRange."""
+
+
+_NO_ROTATION = (
+    "All nodes must hold the same munge key at the same time: a rotation behind their backs would cut every "
+    "running node off from the controller."
+)
 
 
 class ClusterFoundation(Construct):
@@ -118,9 +125,15 @@ class ClusterFoundation(Construct):
         Validations.of(key).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SMG4",
-                reason="All nodes must hold the same munge key at the same time: a rotation behind their backs would "
-                "cut every running node off from the controller.",
+                reason=_NO_ROTATION,
             )
+        )
+        acknowledge_in_nist_and_hipaa(key, "SecretsManagerRotationEnabled", reason=_NO_ROTATION)
+        acknowledge_in_nist_and_hipaa(
+            key,
+            "SecretsManagerUsingKMSKey",
+            reason="Secrets Manager encrypts it with the account's own key aws/secretsmanager, and only the roles of "
+            "the nodes may read it; a key of the customer would let other accounts read it too, which nothing needs.",
         )
         return key
 

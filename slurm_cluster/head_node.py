@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_route53 as route53
 from constructs import Construct
 
+from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
 from slurm_cluster.foundation import ClusterFoundation
 from slurm_cluster.model.flows import Role
 from slurm_cluster.model.node_files import CLUSTER_TAG, ROLE_TAG
@@ -70,6 +71,12 @@ class HeadNode(Construct):
             encrypted=True,
             # a first create that fails leaves nothing behind; afterwards only you delete it
             removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
+        )
+        acknowledge_in_nist_and_hipaa(
+            self.state_volume,
+            "EC2EBSInBackupPlan",
+            reason="How often job queue and home directories are copied, and for how long copies are kept, is for the "
+            "owner of the data to say: docs/cookbook.md adds this volume to a backup plan.",
         )
         if not Token.is_unresolved(network.subnet.availability_zone):
             Validations.of(self.state_volume).acknowledge(

@@ -13,6 +13,8 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
+from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
+
 _HANDLER = Path(__file__).parent / "runtime" / "functions" / "pinned_image"
 _PROVIDER_ID = "SlurmClusterPinnedImageProvider"
 
@@ -91,6 +93,36 @@ class _Provider(Construct):
             timeout=120,
         )
         self.service_token = function.attr_arn
+        acknowledge_in_nist_and_hipaa(
+            log_group,
+            "CloudWatchLogGroupEncrypted",
+            reason="CloudWatch Logs encrypts it with a key of its own; it holds names of public parameters and ids of "
+            "public images.",
+        )
+        acknowledge_in_nist_and_hipaa(
+            role,
+            "IAMNoInlinePolicy",
+            reason="The policy is for the role of this function alone, must be there before it first runs, and is "
+            "deleted with it.",
+        )
+        acknowledge_in_nist_and_hipaa(
+            function,
+            "LambdaInsideVPC",
+            reason="It reads public parameters of Systems Manager and nothing in a VPC; inside one it would need a way "
+            "out before it can answer.",
+        )
+        acknowledge_in_nist_and_hipaa(
+            function,
+            "LambdaDLQ",
+            reason="CloudFormation waits for the answer, and fails the deploy after three minutes without one; a queue "
+            "would keep the signed address to which anyone could answer.",
+        )
+        acknowledge_in_nist_and_hipaa(
+            function,
+            "LambdaConcurrency",
+            reason="It runs a few times a deploy. A reservation is taken from all functions of the account, and an "
+            "account with the initial limit of ten cannot make one.",
+        )
 
     @classmethod
     def of(cls, scope: Construct) -> _Provider:
