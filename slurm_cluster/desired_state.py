@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import Aws, Stack
+from aws_cdk import ScopedAws, Stack
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
@@ -31,7 +31,8 @@ class DesiredState(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, address: str) -> None:
         super().__init__(scope, construct_id)
-        self.path = f"/slurm-cluster/{Aws.STACK_NAME}/{address}"
+        # scoped, so that a partition in another stack is told this stack's name and not its own
+        self.path = f"/slurm-cluster/{ScopedAws(self).stack_name}/{address}"
         self.shared = Construct(self, "Shared")
         self._partitions = Construct(self, "Partitions")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import jsii
-from aws_cdk import Acknowledgment, Annotations, Aws, Fn, RemovalPolicy, Validations
+from aws_cdk import Acknowledgment, Annotations, Fn, RemovalPolicy, ScopedAws, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct, IValidation
@@ -85,7 +85,8 @@ class ClusterFoundation(Construct):
         self._default_partition = default_partition
         self._partitions: list[str] = []
         address = self.node.addr[-8:]
-        stack_guid = Fn.select(2, Fn.split("/", Aws.STACK_ID))
+        # scoped, so that a partition in another stack is told this stack's id and not its own
+        stack_guid = Fn.select(2, Fn.split("/", ScopedAws(self).stack_id))
         self.cluster_id = f"{stack_guid}-{address}"
         """Value of the tag that all instances of the cluster have."""
         self.zone_name = f"{address}.{stack_guid}.slurm.internal"

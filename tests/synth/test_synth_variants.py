@@ -69,6 +69,11 @@ def test_partition_in_a_stack_of_its_own(new_app: NewApp, resources: Resources) 
     assert {item["Type"] for item in theirs} == {"AWS::EC2::Instance"}
     main: Template = assembly.get_stack_by_name("Stack").template
     assert any("gpu" in json.dumps(item["Properties"]) for item in resources(main, "AWS::SSM::Parameter").values())
+    # its workers are told where their cluster's stack keeps the parameters, and carry that cluster's tag
+    for item in theirs:
+        own = json.dumps([item["Properties"]["UserData"], item["Properties"]["Tags"]])
+        assert "AWS::StackName" not in own
+        assert "AWS::StackId" not in own
 
 
 def test_parts_composed_by_hand(new_app: NewApp, template_of: TemplateOf, resources: Resources) -> None:

@@ -94,6 +94,13 @@ RestartSec=5
 TimeoutStartSec=infinity
 """
 
+_SLURMD_DROP_IN = f"""\
+{_SLURM_DROP_IN}\
+# Job steps outlive slurmd, as they must when it restarts, and ignore SIGTERM: a machine that goes down would wait for
+# them for 90 seconds. Slurm runs their jobs again when it is back.
+ExecStopPost=-/bin/sh -c 'test "$$(systemctl is-system-running)" != stopping || pkill -KILL -x slurmstepd'
+"""
+
 
 def guard_text(rules: Path) -> str:
     """Return the unit that loads the metadata guard's rules."""
@@ -102,13 +109,15 @@ def guard_text(rules: Path) -> str:
 
 def install(run: Runner, role: Role, guard_rules: Path, *, unit_dir: Path = UNIT_DIR) -> bool:
     """Write the units and enable the cluster's own; return whether a file changed."""
-    slurm_unit = "slurmctld.service" if role is Role.HEAD else "slurmd.service"
+    slurm_unit, drop_in = (
+        ("slurmctld.service", _SLURM_DROP_IN) if role is Role.HEAD else ("slurmd.service", _SLURMD_DROP_IN)
+    )
     wanted = {
         BOOTSTRAP: _BOOTSTRAP_TEXT,
         NAMES: _NAMES_TEXT,
         METADATA_GUARD: guard_text(guard_rules),
         "munge.service.d/slurm-cluster.conf": _MUNGE_DROP_IN,
-        f"{slurm_unit}.d/slurm-cluster.conf": _SLURM_DROP_IN,
+        f"{slurm_unit}.d/slurm-cluster.conf": drop_in,
     }
     changed = [name for name, text in wanted.items() if files.replace(unit_dir / name, text)]
     if changed:
