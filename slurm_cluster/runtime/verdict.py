@@ -1,0 +1,78 @@
+"""Why a cluster is not ready: from evidence to one sentence and what to change.
+
+Nothing is concluded from silence. A connection is called blocked only where its SYN was sent by one machine while the
+other listened and saw none arrive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from slurm_cluster.runtime.evidence import Evidence
+
+
+class Code(StrEnum):
+    """Kinds of verdict; part of the interface."""
+
+    BOOTSTRAP_FAILED = "bootstrap-failed"
+    APPLY_FAILED = "apply-failed"
+    INSTANCE_NOT_RUNNING = "instance-not-running"
+    AGENT_NEVER_ONLINE = "agent-never-online"
+    NAME_DOES_NOT_RESOLVE = "name-does-not-resolve"
+    MUNGE_DOWN = "munge-down"
+    MUNGE_KEY_DIFFERS = "munge-key-differs"
+    CLOCK_DIFFERS = "clock-differs"
+    SLURMCTLD_DOWN = "slurmctld-down"
+    SLURMD_DOWN = "slurmd-down"
+    HOST_FIREWALL = "host-firewall"
+    CONTROLLER_RPC_BLOCKED = "controller-rpc-blocked"
+    NODE_RPC_BLOCKED = "node-rpc-blocked"
+    SRUN_IO_BLOCKED = "srun-io-blocked"
+    WORKER_TO_WORKER_BLOCKED = "worker-to-worker-blocked"
+    HEAD_TO_WORKER_BLOCKED = "head-to-worker-blocked"
+    NODE_REFUSED = "node-refused"
+    NODE_NEVER_REGISTERED = "node-never-registered"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Why the cluster is not ready.
+
+    Args:
+        code: kind.
+        node: the machine it is about, ``head`` or a Slurm node name; empty where it is none in particular.
+        sentence: what was found and by which evidence.
+        change: what to do.
+    """
+
+    code: Code
+    node: str
+    sentence: str
+    change: str
+
+    @property
+    def certain(self) -> bool:
+        """Whether waiting longer cannot help: a cause was found and not only an absence."""
+        return self.code not in (Code.UNKNOWN, Code.NODE_NEVER_REGISTERED)
+
+    @property
+    def reason(self) -> str:
+        """One text of at most 600 characters, for CloudFormation."""
+        return f"{self.code}: {self.sentence} {self.change}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return asdict(self)
+
+
+def diagnose(evidence: Evidence) -> Verdict:
+    """Return the most fundamental of ``findings``, or that the cause is unknown."""
+    raise NotImplementedError
+
+
+def findings(evidence: Evidence) -> list[Verdict]:
+    """Return every fault that the evidence shows, the most fundamental first; for the full report."""
+    raise NotImplementedError
