@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import jsii
 from aws_cdk import ArnFormat, CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
-from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
+from slurm_cluster.package_asset import define_function_code
 
-_HANDLER = Path(__file__).parent / "runtime" / "functions" / "pinned_image"
 _PROVIDER_ID = "SlurmClusterPinnedImageProvider"
 
 
@@ -79,14 +76,14 @@ class _Provider(Construct):
             # inline, so that the function never runs before its permissions are there
             inline_policies={"ReadPublicParameters": self._policy},
         )
-        code = assets.Asset(self, "Code", path=str(_HANDLER), exclude=["**/__pycache__", "**/*.pyc"])
+        code = define_function_code(self, "Code", "runtime/functions/pinned_image")
         # the L2 function adds a dependency on its role that the reference implies, which cfn-lint warns of
         function = lambda_.CfnFunction(
             self,
             "Function",
             description="Reads the image ids of PinnedImage once",
             runtime=lambda_.Runtime.PYTHON_3_14.name,
-            handler="handler.on_event",
+            handler="slurm_cluster.runtime.functions.pinned_image.handler.on_event",
             code=lambda_.CfnFunction.CodeProperty(s3_bucket=code.s3_bucket_name, s3_key=code.s3_object_key),
             role=role.role_arn,
             logging_config=lambda_.CfnFunction.LoggingConfigProperty(log_group=log_group.log_group_name),
