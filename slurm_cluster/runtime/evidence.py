@@ -47,6 +47,8 @@ class Evidence:
         ports: Slurm's ports.
         gate: what ``slurm-cluster gate`` on the head printed, None while it has printed nothing.
         answers: by the id of the probe call, see ``probe_plan.plan``.
+        final: whether nobody waits any longer, so that what is not there is missing and not late; with the gate's
+            result it is so anyway.
     """
 
     machines: Mapping[str, Machine]
@@ -54,6 +56,12 @@ class Evidence:
     ports: SlurmPorts = field(default_factory=SlurmPorts)
     gate: Answer | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    final: bool = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether what is not there may still come."""
+        return not self.final and self.gate is None
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -63,6 +71,16 @@ class Evidence:
     def role(self, node: str) -> Role:
         """Return the role of a machine."""
         return Role.HEAD if node == HEAD else Role.WORKER
+
+    def fact(self, node: str, name: str) -> Any:
+        """Return what a machine says of itself under this name, None if it does not say or cannot."""
+        found = self.answers.get(f"facts:{node}", {}).get(name)
+        return None if isinstance(found, dict) and "error" in found else found
+
+    def met(self, node: str, name: str) -> Any:
+        """Return what a machine found out about others under this name, None if it has not."""
+        found = self.answers.get(f"meet:{node}", {}).get(name)
+        return None if isinstance(found, dict) and "error" in found else found
 
     def with_answers(self, answers: Mapping[str, Answer]) -> Self:
         """Return it with more answers."""

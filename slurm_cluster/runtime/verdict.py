@@ -1,78 +1,62 @@
-"""Why a cluster is not ready: from evidence to one sentence and what to change.
+"""Why a cluster is not ready: from evidence to one verdict. Pure; see ``probe_plan`` for how evidence is gathered.
 
-Nothing is concluded from silence. A connection is called blocked only where its SYN was sent by one machine while the
-other listened and saw none arrive.
+Nothing is concluded from silence. A connection is called blocked only where one machine sent its first packet and
+another, which was looking for it, saw none arrive. What several layers could explain is put down to the lowest one
+that shows a fault of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Any
+from slurm_cluster.runtime import connection_faults, machine_faults
+from slurm_cluster.runtime.evidence import UNANSWERED, Evidence
+from slurm_cluster.runtime.fault import REASON_LENGTH, Code, Verdict
 
-from slurm_cluster.runtime.evidence import Evidence
+__all__ = ["REASON_LENGTH", "Code", "Verdict", "diagnose", "findings"]
 
-
-class Code(StrEnum):
-    """Kinds of verdict; part of the interface."""
-
-    BOOTSTRAP_FAILED = "bootstrap-failed"
-    APPLY_FAILED = "apply-failed"
-    INSTANCE_NOT_RUNNING = "instance-not-running"
-    AGENT_NEVER_ONLINE = "agent-never-online"
-    NAME_DOES_NOT_RESOLVE = "name-does-not-resolve"
-    MUNGE_DOWN = "munge-down"
-    MUNGE_KEY_DIFFERS = "munge-key-differs"
-    CLOCK_DIFFERS = "clock-differs"
-    SLURMCTLD_DOWN = "slurmctld-down"
-    SLURMD_DOWN = "slurmd-down"
-    HOST_FIREWALL = "host-firewall"
-    CONTROLLER_RPC_BLOCKED = "controller-rpc-blocked"
-    NODE_RPC_BLOCKED = "node-rpc-blocked"
-    SRUN_IO_BLOCKED = "srun-io-blocked"
-    WORKER_TO_WORKER_BLOCKED = "worker-to-worker-blocked"
-    HEAD_TO_WORKER_BLOCKED = "head-to-worker-blocked"
-    NODE_REFUSED = "node-refused"
-    NODE_NEVER_REGISTERED = "node-never-registered"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """Why the cluster is not ready.
-
-    Args:
-        code: kind.
-        node: the machine it is about, ``head`` or a Slurm node name; empty where it is none in particular.
-        sentence: what was found and by which evidence.
-        change: what to do.
-    """
-
-    code: Code
-    node: str
-    sentence: str
-    change: str
-
-    @property
-    def certain(self) -> bool:
-        """Whether waiting longer cannot help: a cause was found and not only an absence."""
-        return self.code not in (Code.UNKNOWN, Code.NODE_NEVER_REGISTERED)
-
-    @property
-    def reason(self) -> str:
-        """One text of at most 600 characters, for CloudFormation."""
-        return f"{self.code}: {self.sentence} {self.change}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return asdict(self)
-
-
-def diagnose(evidence: Evidence) -> Verdict:
-    """Return the most fundamental of ``findings``, or that the cause is unknown."""
-    raise NotImplementedError
+_LAYERS = (
+    machine_faults.instances,
+    machine_faults.agents,
+    machine_faults.apply_failure,
+    machine_faults.daemons,
+    machine_faults.names,
+    connection_faults.controller,
+    machine_faults.credentials,
+    machine_faults.slurmd,
+    machine_faults.refusals,
+    connection_faults.others,
+    machine_faults.late_bootstraps,
+    machine_faults.unregistered,
+)
+"""From the ground up, in the order in which a node comes to serve."""
 
 
 def findings(evidence: Evidence) -> list[Verdict]:
     """Return every fault that the evidence shows, the most fundamental first; for the full report."""
-    raise NotImplementedError
+    return [found for layer in _LAYERS for found in layer(evidence)]
+
+
+def diagnose(evidence: Evidence) -> Verdict:
+    """Return the most fundamental of ``findings``, or that the cause is unknown."""
+    return next(iter(findings(evidence)), None) or _unknown(evidence)
+
+
+def _unknown(evidence: Evidence) -> Verdict:
+    silent = sorted(name.partition(":")[2] for name, answer in evidence.answers.items() if UNANSWERED in answer)
+    nobody = f" No answer to a probe came from {', '.join(dict.fromkeys(silent))}." if silent else ""
+    return Verdict(
+        code=Code.UNKNOWN,
+        node="",
+        sentence=f"{_symptom(evidence)}{nobody} No probe found a fault.",
+        change="The full report in the smoke test's log group has every answer; `slurm-cluster smoke-test` on the head "
+        "runs the test again.",
+    )
+
+
+def _symptom(evidence: Evidence) -> str:
+    gate = evidence.gate
+    if gate is None:
+        return "The cluster is not ready."
+    if UNANSWERED in gate:
+        return f"The gate on the head gave no result: {gate[UNANSWERED]}."
+    failure = gate.get("failure") or {}
+    return f"Stage {gate.get('stage')} of the gate failed in {failure.get('step')}: {failure.get('reason')}."
