@@ -147,7 +147,8 @@ def srun_failed(check: str = "srun:cpu", nodes: tuple[str, ...] = (FIRST, SECOND
 
 def never_registered(node: str = FIRST, state: str = "IDLE+CLOUD+POWERED_DOWN", reason: str = "") -> dict[str, Any]:
     """Return the result of a gate that waited for a worker in vain."""
-    entry = {"state": state, "reason": reason, "address": node, "host": node, "instance_address": ADDRESSES[node]}
+    instance = ADDRESSES.get(node, "10.0.0.99")
+    entry = {"state": state, "reason": reason, "address": node, "host": node, "instance_address": instance}
     failure = {"step": "workers", "reason": f"1 of 2 static workers are not ready: {node} is {state}"}
     return gate_result("workers", failure=failure, table={node: entry})
 

@@ -74,6 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     entrance.add_argument(
         "--wait", type=float, default=300, metavar="SECONDS", help="for bootstrap, then for workers (default: 300)"
     )
+    entrance.add_argument(
+        "--limit",
+        type=int,
+        default=smoke_test.LIMIT_SECONDS,
+        metavar="SECONDS",
+        help=f"after which a launch has failed (default: {smoke_test.LIMIT_SECONDS})",
+    )
     probe.add_parser(commands)
     return parser
 
@@ -118,7 +125,8 @@ def _gate(node: bootstrap.Node, options: argparse.Namespace, again: Callable[[],
                 addresses=lambda: instances.worker_addresses(node.aws.ec2, node.spec.cluster_id),
             )
             free_only = (options.phase, options.on_update) == ("update", gate.OnUpdate.FREE)
-            result = gate.Gate(cluster, free_only=free_only, wait_seconds=options.wait).pass_through()
+            passage = gate.Gate(cluster, free_only=free_only, wait_seconds=options.wait, limit=options.limit)
+            result = passage.pass_through()
             request.keep(result)
     print(gate.text({"request_id": options.request_id, "phase": options.phase, **result}))
     return 0 if result["passed"] else 1

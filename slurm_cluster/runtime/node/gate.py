@@ -26,7 +26,7 @@ from slurm_cluster.model.spec import PartitionSpec
 from slurm_cluster.runtime.node import files, node_table
 from slurm_cluster.runtime.node.commands import Runner
 from slurm_cluster.runtime.node.node_table import NodeState
-from slurm_cluster.runtime.node.smoke_test import Tester
+from slurm_cluster.runtime.node.smoke_test import LIMIT_SECONDS, Tester
 from slurm_cluster.runtime.node.status import BOOT_ID_FILE
 
 RESULT_DIR = STATE_DIR / "gate"
@@ -93,6 +93,7 @@ class Gate:
         cluster: the cluster, as seen from its head.
         free_only: whether nodes that run jobs are left alone.
         wait_seconds: how long to wait for bootstrap, and then for the workers.
+        limit: seconds after which a launch of the smoke test is given up.
         status_file: what bootstrap writes.
         boot_id: id of this boot.
         sleep: waits between looks.
@@ -102,6 +103,7 @@ class Gate:
     cluster: Cluster
     free_only: bool
     wait_seconds: float
+    limit: int = LIMIT_SECONDS
     status_file: Path = STATUS_FILE
     boot_id: str = field(default_factory=lambda: BOOT_ID_FILE.read_text().strip())
     sleep: Callable[[float], None] = time.sleep
@@ -235,7 +237,9 @@ class Gate:
         for _ in range(_ATTEMPTS):
             states = node_table.read(self.cluster.run)
             free = [name for name in names if name in states and states[name].idle] if self.free_only else list(names)
-            tester = Tester(self.cluster.run, self.cluster.job_user(), self.clock, immediate=self.free_only)
+            tester = Tester(
+                self.cluster.run, self.cluster.job_user(), self.clock, immediate=self.free_only, limit=self.limit
+            )
             tester.hosts = {name: states[name].host for name in free if name in states}
             if set(tester.hosts) != set(free):
                 raise Stopped("smoke-test", "slurmctld has stopped answering")

@@ -20,7 +20,8 @@ from slurm_cluster.runtime.node.commands import CommandError, Runner, last_words
 
 JOB_NAME = "slurm-cluster-smoke-test"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_SECONDS = 60
+LIMIT_SECONDS = 60
+"""A launch takes one or two; srun that gets no answer would go on for ten minutes."""
 _OVERLAPPING_TASK = ("srun", "--overlap", "--nodes=1", "--ntasks=1")
 _TELL = 'echo "$SLURMD_NODENAME $(hostname)"'
 _IMMEDIATE_SECONDS = 10
@@ -117,15 +118,23 @@ class Tester:
         job_user: an ordinary user, the same on every node.
         clock: seconds of a steady clock.
         immediate: whether a test that does not get its nodes within seconds is given up, as users' jobs came first.
+        limit: seconds after which a launch is given up.
     """
 
     def __init__(
-        self, run: Runner, job_user: str, clock: Callable[[], float] = time.monotonic, *, immediate: bool = False
+        self,
+        run: Runner,
+        job_user: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        immediate: bool = False,
+        limit: int = LIMIT_SECONDS,
     ) -> None:
         self._run = run
         self._job_user = job_user
         self._clock = clock
         self._immediate = immediate
+        self._limit = limit
         self.hosts: dict[str, str] = {}
         self.checks: list[Check] = []
         self.outputs: list[str] = []
@@ -191,12 +200,12 @@ class Tester:
     def _as_user(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run a command as the job user with an environment of its own: no SLURM_* or SRUN_* setting leaks in."""
         clean = ["env", "-i", f"PATH={_PATH}", "LC_ALL=C", f"USER={self._job_user}", "HOME=/"]
-        limited = ["timeout", "--kill-after=10", str(_SECONDS)]
+        limited = ["timeout", "--kill-after=10", str(self._limit)]
         try:
             done = self._run(
                 ["runuser", f"--user={self._job_user}", "--", *clean, *limited, *argv],
                 check=False,
-                timeout=_SECONDS + 30,
+                timeout=self._limit + 30,
             )
         except CommandError as problem:
             done = subprocess.CompletedProcess(list(argv), 124, "", str(problem))
@@ -219,7 +228,9 @@ class Tester:
         if printed == expected and done.returncode == 0:
             self._record(name, True, start, f"answered: {', '.join(printed)}")
             return
-        how = f"no end after {_SECONDS} seconds" if done.returncode in (124, 137) else f"exit status {done.returncode}"
+        how = (
+            f"no end after {self._limit} seconds" if done.returncode in (124, 137) else f"exit status {done.returncode}"
+        )
         detail = f"{how}; expected {', '.join(expected)}; got {', '.join(printed) or 'no output'}; {last_words(done)}"
         silent = [node for node in names if printed.count(f"{node} {_short(self.hosts[node])}") != 1]
         granted = not (self._immediate and not printed and _NOT_GRANTED.search(done.stderr))
