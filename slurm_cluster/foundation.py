@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jsii
 from aws_cdk import Acknowledgment, Annotations, Fn, RemovalPolicy, ScopedAws, Validations
 from aws_cdk import aws_ec2 as ec2
@@ -84,6 +86,7 @@ class ClusterFoundation(Construct):
         self._image_generation = image_generation
         self._default_partition = default_partition
         self._partitions: list[str] = []
+        self._workers: dict[str, ec2.Instance] = {}
         address = self.node.addr[-8:]
         # scoped, so that a partition in another stack is told this stack's id and not its own
         stack_guid = Fn.select(2, Fn.split("/", ScopedAws(self).stack_id))
@@ -151,6 +154,15 @@ class ClusterFoundation(Construct):
         """Take up a partition and return whether it is the default one; Partition calls this."""
         self._partitions.append(name)
         return name == (self._default_partition or self._partitions[0])
+
+    @property
+    def workers(self) -> Mapping[str, ec2.Instance]:
+        """The static workers of all partitions by Slurm's names, in the order in which they were added."""
+        return dict(self._workers)
+
+    def register_workers(self, workers: Mapping[str, ec2.Instance]) -> None:
+        """Take up the workers of a partition; Partition calls this."""
+        self._workers.update(workers)
 
 
 @jsii.implements(IValidation)

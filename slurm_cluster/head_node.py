@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_route53 as route53
 from constructs import Construct
 
-from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
+from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa, as_cdk_nag_writes
 from slurm_cluster.foundation import ClusterFoundation
 from slurm_cluster.model.flows import Role
 from slurm_cluster.model.node_files import CLUSTER_TAG, ROLE_TAG
@@ -117,7 +117,7 @@ class HeadNode(Construct):
             needs=state,
         )
         self.node.default_child = self.instance
-        route53.ARecord(
+        self.record = route53.ARecord(
             self,
             "Record",
             zone=zone,
@@ -169,7 +169,7 @@ class HeadNode(Construct):
         )
         Validations.of(node_role.role).acknowledge(
             Acknowledgment(
-                id=f"AwsSolutions-IAM5[Resource::{_as_cdk_nag_writes(stack, instances)}]",
+                id=f"AwsSolutions-IAM5[Resource::{as_cdk_nag_writes(stack, instances)}]",
                 reason="A head node takes the state volume over from the head before it, whose instance id it cannot "
                 "know; the condition allows only instances that are tagged as this cluster's head.",
             )
@@ -221,13 +221,6 @@ class HeadNode(Construct):
             statistic=statistic,
             period=Duration.minutes(1),
         ).attach_to(self)
-
-
-def _as_cdk_nag_writes(stack: Stack, arn: str) -> str:
-    """Return an ARN with ``<name>`` for each reference, as cdk-nag has it in the ids of its findings."""
-    resolved = stack.resolve(arn)
-    parts = [resolved] if isinstance(resolved, str) else resolved["Fn::Join"][1]
-    return "".join(part if isinstance(part, str) else f"<{part['Ref']}>" for part in parts)
 
 
 def default_head_instance_type() -> ec2.InstanceType:

@@ -6,10 +6,10 @@ import jsii
 from aws_cdk import ArnFormat, CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from slurm_cluster.answering_function import define_answering_function, define_function_role
 from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
 from slurm_cluster.package_asset import define_function_code
 
@@ -61,65 +61,28 @@ class _Provider(Construct):
         log_group = logs.LogGroup(
             self, "Log", retention=logs.RetentionDays.ONE_MONTH, removal_policy=RemovalPolicy.DESTROY
         )
-        self._allowed: set[str] = set()
-        self._policy = iam.PolicyDocument(
-            statements=[
-                iam.PolicyStatement(
-                    actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]
-                )
-            ]
-        )
-        role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            # inline, so that the function never runs before its permissions are there
-            inline_policies={"ReadPublicParameters": self._policy},
-        )
-        code = define_function_code(self, "Code", "runtime/functions/pinned_image")
-        # the L2 function adds a dependency on its role that the reference implies, which cfn-lint warns of
-        function = lambda_.CfnFunction(
-            self,
-            "Function",
-            description="Reads the image ids of PinnedImage once",
-            runtime=lambda_.Runtime.PYTHON_3_14.name,
-            handler="slurm_cluster.runtime.functions.pinned_image.handler.on_event",
-            code=lambda_.CfnFunction.CodeProperty(s3_bucket=code.s3_bucket_name, s3_key=code.s3_object_key),
-            role=role.role_arn,
-            logging_config=lambda_.CfnFunction.LoggingConfigProperty(log_group=log_group.log_group_name),
-            timeout=120,
-        )
-        self.service_token = function.attr_arn
         acknowledge_in_nist_and_hipaa(
             log_group,
             "CloudWatchLogGroupEncrypted",
             reason="CloudWatch Logs encrypts it with a key of its own; it holds names of public parameters and ids of "
             "public images.",
         )
-        acknowledge_in_nist_and_hipaa(
-            role,
-            "IAMNoInlinePolicy",
-            reason="The policy is for the role of this function alone, must be there before it first runs, and is "
-            "deleted with it.",
+        self._allowed: set[str] = set()
+        self._policy = iam.PolicyDocument()
+        role = define_function_role(
+            self, "Role", policy_name="ReadPublicParameters", policy=self._policy, log_group=log_group
         )
-        acknowledge_in_nist_and_hipaa(
-            function,
-            "LambdaInsideVPC",
-            reason="It reads public parameters of Systems Manager and nothing in a VPC; inside one it would need a way "
-            "out before it can answer.",
+        function = define_answering_function(
+            self,
+            "Function",
+            description="Reads the image ids of PinnedImage once",
+            code=define_function_code(self, "Code", "runtime/functions/pinned_image"),
+            handler="pinned_image.handler.on_event",
+            role=role,
+            log_group=log_group,
+            timeout=Duration.minutes(2),
         )
-        acknowledge_in_nist_and_hipaa(
-            function,
-            "LambdaDLQ",
-            reason="CloudFormation waits for the answer, and fails the deploy after three minutes without one; a queue "
-            "would keep the signed address to which anyone could answer.",
-        )
-        acknowledge_in_nist_and_hipaa(
-            function,
-            "LambdaConcurrency",
-            reason="It runs a few times a deploy. A reservation is taken from all functions of the account, and an "
-            "account with the initial limit of ten cannot make one.",
-        )
+        self.service_token = function.attr_arn
 
     @classmethod
     def of(cls, scope: Construct) -> _Provider:
