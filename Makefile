@@ -59,8 +59,9 @@ lint: deps ## ruff, mypy --strict, shellcheck
 	scripts/lint-shell
 
 .PHONY: docs
-docs: deps ## write the generated tables of README.md anew
+docs: deps ## write the generated tables of README.md and docs/compliance.md anew
 	$(PY) -m scripts.readme
+	$(PY) -m scripts.compliance
 
 .PHONY: bench
 bench: deps ## compare the time of synthesis with that of the same resources declared by hand

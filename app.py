@@ -18,7 +18,7 @@ import cdk_nag
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from slurm_cluster import OperatingSystem, PortRange, SlurmCluster
+from slurm_cluster import OnUpdate, OperatingSystem, PortRange, SlurmCluster
 from slurm_cluster.model.names import cluster_name_problem, duplicates, partition_name_problem
 from slurm_cluster.operating_system import instance_type_problem
 
@@ -27,6 +27,7 @@ _OPERATING_SYSTEMS = {
     "ubuntu-24.04": OperatingSystem.ubuntu_24_04,
     "ubuntu-26.04": OperatingSystem.ubuntu_26_04,
 }
+_ON_UPDATE = {"free": OnUpdate.free, "all": OnUpdate.all, "off": OnUpdate.off}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,12 @@ def _operating_system(value: Any) -> OperatingSystem:
     return _OPERATING_SYSTEMS[value]()
 
 
+def _on_update(value: Any) -> OnUpdate:
+    if not isinstance(value, str) or value not in _ON_UPDATE:
+        raise ValueError(f"expected one of {', '.join(_ON_UPDATE)}")
+    return _ON_UPDATE[value]()
+
+
 def _partitions(value: Any) -> list[PartitionSettings]:
     form = 'expected a list such as [{"name": "cpu", "instance_type": "c7i.large", "static_nodes": 2}]'
     try:
@@ -148,6 +155,8 @@ CONTEXT: Mapping[str, Callable[[Any], Any]] = {
     "image_generation": _number,
     "srun_ports": _ports,
     "job_credentials": _flag,
+    "smoke_test": _flag,
+    "on_update": _on_update,
     "vpc_id": _form("vpc-[0-9a-f]+", "an id such as vpc-0123456789abcdef0"),
     "subnet_ids": _subnet_ids,
     "availability_zones": _list,
@@ -238,7 +247,9 @@ def build(app: cdk.App) -> cdk.Stack:
             "head_instance_type",
             "image_generation",
             "job_credentials",
+            "on_update",
             "operating_system",
+            "smoke_test",
             "srun_ports",
         )
         if name in settings
@@ -267,6 +278,13 @@ def build(app: cdk.App) -> cdk.Stack:
         description="Slurm's names of the workers",
         value=" ".join(name for partition in partitions for name in partition.node_names),
     )
+    if cluster.smoke_test:
+        cdk.CfnOutput(
+            stack,
+            "Hosts",
+            description="Workers that ran a job, and the host name that each printed",
+            value=cluster.smoke_test.hosts,
+        )
     cdk.CfnOutput(
         stack,
         "StateVolumeId",

@@ -20,6 +20,7 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_ssm as ssm
 
+from benchmarks import handwritten_smoke_test
 from benchmarks.handwritten_network import Network
 
 Access = tuple[iam.CfnRole, iam.CfnInstanceProfile]
@@ -137,13 +138,22 @@ class Cluster(cdk.Stack):
         )
         worker_access = self.role("Worker", "Workers of a Slurm cluster", [])
         acknowledge(worker_access[0], "AwsSolutions-IAM5[Resource::*]")
+        workers = {}
         for name in WORKERS:
-            worker = self.instance(
+            workers[name] = worker = self.instance(
                 name, f"{PARTITION}/{name}", worker_access, self.network.worker_group, "c7i.large", image_id, node=name
             )
             for needed in (*shared, record):
                 worker.add_resource_dependency(needed)
-        self.outputs(head)
+        hosts = handwritten_smoke_test.declare(
+            self,
+            cluster_id=self.cluster_id,
+            head=head,
+            workers=workers,
+            groups=(self.network.head_group, self.network.worker_group),
+            after=[*shared, partition, record, *self.network.rules],
+        )
+        self.outputs(head, hosts)
 
     @property
     def guid(self) -> str:
@@ -299,7 +309,7 @@ class Cluster(cdk.Stack):
             "ImageFunction",
             description="Reads the image ids of PinnedImage once",
             runtime="python3.14",
-            handler="handler.on_event",
+            handler="slurm_cluster.runtime.functions.pinned_image.handler.on_event",
             code=lambda_.CfnFunction.CodeProperty(s3_bucket=code.s3_bucket_name, s3_key=code.s3_object_key),
             role=role.attr_arn,
             logging_config=lambda_.CfnFunction.LoggingConfigProperty(log_group=log.ref),
@@ -319,7 +329,7 @@ class Cluster(cdk.Stack):
         image.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
         return image.get_att("ImageId").to_string()
 
-    def outputs(self, head: ec2.CfnInstance) -> None:
+    def outputs(self, head: ec2.CfnInstance, hosts: str) -> None:
         shell = (
             f"aws ssm start-session --region {self.region} --target {head.ref} "
             "--document-name AWS-StartInteractiveCommand --parameters 'command=[\"sudo -iu admin\"]'"
@@ -328,6 +338,7 @@ class Cluster(cdk.Stack):
             ("Shell", "Opens a shell as the job user on the head node", shell),
             ("HeadInstanceId", "Instance id of the head node", head.ref),
             ("NodeNames", "Slurm's names of the workers", " ".join(WORKERS)),
+            ("Hosts", "Workers that ran a job, and the host name that each printed", hosts),
             ("StateVolumeId", "Volume with the head's state, which deleting the stack leaves to you", self.volume.ref),
         ):
             cdk.CfnOutput(self, name, description=description, value=value)

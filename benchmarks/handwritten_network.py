@@ -84,7 +84,7 @@ class Network:
         self.flow_log()
         self.head_group = self.group("Head", "Slurm head node")
         self.worker_group = self.group("Worker", "Slurm worker nodes")
-        self.rules()
+        self.rules = self.declare_rules()
 
     def subnet(
         self, name: str, kind: str, number: int, block: str
@@ -165,9 +165,9 @@ class Network:
             ],
         )
 
-    def rules(self) -> None:
+    def declare_rules(self) -> list[ec2.CfnSecurityGroupIngress]:
         head, worker = self.head_group, self.worker_group
-        for name, opener, listener, first, last, description in (
+        table = (
             (
                 "ControllerRpc", worker, head, 6817, 6817,
                 "controller-rpc: node registration, configuration fetch, job completion, "
@@ -192,7 +192,8 @@ class Network:
                 "srun-io-in-job: the same for an srun inside a job, which listens on a worker; "
                 "mpi: MPI, PMIx direct connections, and the rendezvous of distributed training",
             ),
-        ):  # fmt: skip
+        )  # fmt: skip
+        return [
             ec2.CfnSecurityGroupIngress(
                 self.scope,
                 name,
@@ -203,3 +204,5 @@ class Network:
                 to_port=last,
                 description=description,
             )
+            for name, opener, listener, first, last, description in table
+        ]

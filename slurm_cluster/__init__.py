@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from slurm_cluster.network import ClusterNetwork as ClusterNetwork
     from slurm_cluster.operating_system import OperatingSystem as OperatingSystem
     from slurm_cluster.partition import Partition as Partition
+    from slurm_cluster.smoke_test import OnUpdate as OnUpdate
+    from slurm_cluster.smoke_test import SmokeTest as SmokeTest
 
 _MODULES = {
     "ClusterFoundation": "foundation",
     "ClusterNetwork": "network",
     "HeadNode": "head_node",
+    "OnUpdate": "smoke_test",
     "OperatingSystem": "operating_system",
     "Partition": "partition",
     "PinnedImage": "image",
     "PortRange": "model.flows",
     "SlurmCluster": "cluster",
+    "SmokeTest": "smoke_test",
 }
 
 __all__ = sorted(_MODULES)

@@ -1,14 +1,14 @@
-"""SlurmCluster: a network, a head node and partitions."""
+"""SlurmCluster: a network, a head node, partitions, and the proof that jobs run on them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import jsii
-from aws_cdk import Size
+from aws_cdk import Duration, Size
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from constructs import Construct, DependencyGroup
+from constructs import Construct, DependencyGroup, IDependable
 
 from slurm_cluster.foundation import ClusterFoundation, foundation_problems
 from slurm_cluster.head_node import HeadNode, default_head_instance_type, head_node_problems
@@ -16,6 +16,7 @@ from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange
 from slurm_cluster.network import ClusterNetwork, network_problems
 from slurm_cluster.operating_system import OperatingSystem
 from slurm_cluster.partition import Partition
+from slurm_cluster.smoke_test import OnUpdate, SmokeTest, smoke_test_problems
 
 
 @jsii.implements(ec2.IConnectable, iam.IGrantable)
@@ -37,6 +38,10 @@ class SlurmCluster(Construct):
         srun_ports: TCP ports on which srun and salloc listen; 1024-65535 by default, see ClusterFoundation.
         default_partition: where jobs go that name no partition; the first partition by default.
         job_credentials: whether jobs may use the instance role of their node; no by default, see ClusterFoundation.
+        smoke_test: whether the stack is complete only when a job ran on each static worker, see SmokeTest; yes by
+            default.
+        on_update: which workers the smoke test of an update tests; the free ones by default.
+        smoke_test_budget: how long the cluster may take to become ready; 30 minutes by default, see SmokeTest.
 
     Raises:
         ValueError: an option is not allowed; the message says what is.
@@ -59,6 +64,9 @@ class SlurmCluster(Construct):
         srun_ports: PortRange = UNPRIVILEGED_TCP,
         default_partition: str | None = None,
         job_credentials: bool = False,
+        smoke_test: bool = True,
+        on_update: OnUpdate | None = None,
+        smoke_test_budget: Duration | None = None,
     ) -> None:
         system = OperatingSystem.debian_13() if operating_system is None else operating_system
         head_type = head_instance_type or default_head_instance_type()
@@ -79,7 +87,10 @@ class SlurmCluster(Construct):
                 state_volume_size=state_volume_size,
                 root_volume_size=None,
             ),
+            *([] if smoke_test_budget is None else smoke_test_problems(budget=smoke_test_budget)),
         ]
+        if not smoke_test and (on_update or smoke_test_budget):
+            problems.append("on_update or smoke_test_budget were given with smoke_test=False: leave them out")
         if problems:
             raise ValueError("; ".join(problems))
 
@@ -104,6 +115,16 @@ class SlurmCluster(Construct):
             generation=head_generation,
             state_volume_size=state_volume_size,
         )
+        nodes = DependencyGroup(self.head_node)
+        self._nodes = nodes
+        self.smoke_test = (
+            SmokeTest(self, "SmokeTest", head_node=self.head_node, on_update=on_update, budget=smoke_test_budget)
+            if smoke_test
+            else None
+        )
+        """The test that the stack waits for; None where it was switched off."""
+        self.ready: IDependable = self.smoke_test.ready if self.smoke_test else nodes
+        """What to depend on for a cluster that runs jobs; without a smoke test, for one whose instances run."""
 
     def add_partition(
         self,
@@ -118,7 +139,7 @@ class SlurmCluster(Construct):
         Raises:
             ValueError: an option is not allowed; the message says what is.
         """
-        return Partition(
+        partition = Partition(
             self,
             partition_name,
             foundation=self.foundation,
@@ -127,6 +148,8 @@ class SlurmCluster(Construct):
             static_nodes=static_nodes,
             root_volume_size=root_volume_size,
         )
+        self._nodes.add(partition)
+        return partition
 
     @property
     def connections(self) -> ec2.Connections:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jsii
 from aws_cdk import Acknowledgment, Annotations, Fn, RemovalPolicy, ScopedAws, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct, DependencyGroup, IValidation
 
+from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
 from slurm_cluster.desired_state import DesiredState
 from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, SlurmPorts
 from slurm_cluster.model.names import cluster_name_problem, partition_name_problem
@@ -22,6 +25,12 @@ from slurm_cluster.security import ClusterSecurity
 
 _PORTS_OF_ONE_SRUN = 6
 """Ports that an srun over 48 nodes opens, srun(1) and slurm.conf(5) SrunPortRange."""
+
+
+_NO_ROTATION = (
+    "All nodes must hold the same munge key at the same time: a rotation behind their backs would cut every "
+    "running node off from the controller."
+)
 
 
 class ClusterFoundation(Construct):
@@ -82,6 +91,7 @@ class ClusterFoundation(Construct):
         self._partitions: list[str] = []
         self.instances: list[ec2.Instance] = []
         """Instances of the cluster's nodes, in whatever stack they are."""
+        self._workers: dict[str, ec2.Instance] = {}
         address = self.node.addr[-8:]
         # scoped, so that a partition in another stack is told this stack's id and not its own
         stack_guid = Fn.select(2, Fn.split("/", ScopedAws(self).stack_id))
@@ -126,9 +136,15 @@ class ClusterFoundation(Construct):
         Validations.of(key).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SMG4",
-                reason="All nodes must hold the same munge key at the same time: a rotation behind their backs would "
-                "cut every running node off from the controller.",
+                reason=_NO_ROTATION,
             )
+        )
+        acknowledge_in_nist_and_hipaa(key, "SecretsManagerRotationEnabled", reason=_NO_ROTATION)
+        acknowledge_in_nist_and_hipaa(
+            key,
+            "SecretsManagerUsingKMSKey",
+            reason="Secrets Manager encrypts it with the account's own key aws/secretsmanager, and only the roles of "
+            "the nodes may read it; a key of the customer would let other accounts read it too, which nothing needs.",
         )
         return key
 
@@ -145,6 +161,15 @@ class ClusterFoundation(Construct):
         """Take up a partition and return whether it is the default one; Partition calls this."""
         self._partitions.append(name)
         return name == (self._default_partition or self._partitions[0])
+
+    @property
+    def workers(self) -> Mapping[str, ec2.Instance]:
+        """The static workers of all partitions by Slurm's names, in the order in which they were added."""
+        return dict(self._workers)
+
+    def register_workers(self, workers: Mapping[str, ec2.Instance]) -> None:
+        """Take up the workers of a partition; Partition calls this."""
+        self._workers.update(workers)
 
 
 @jsii.implements(IValidation)

@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_route53 as route53
 from constructs import Construct
 
+from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa, as_cdk_nag_writes
 from slurm_cluster.foundation import ClusterFoundation
 from slurm_cluster.model.flows import Role
 from slurm_cluster.model.node_files import CLUSTER_TAG, ROLE_TAG
@@ -81,6 +82,12 @@ class HeadNode(Construct):
             # a first create that fails leaves nothing behind; afterwards only you delete it
             removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
         )
+        acknowledge_in_nist_and_hipaa(
+            self.state_volume,
+            "EC2EBSInBackupPlan",
+            reason="How often job queue and home directories are copied, and for how long copies are kept, is for the "
+            "owner of the data to say: docs/cookbook.md adds this volume to a backup plan.",
+        )
         if not Token.is_unresolved(network.subnet.availability_zone):
             Validations.of(self.state_volume).acknowledge(
                 Acknowledgment(
@@ -120,7 +127,7 @@ class HeadNode(Construct):
             needs=[state],
         )
         self.node.default_child = self.instance
-        record = route53.ARecord(
+        self.record = route53.ARecord(
             self,
             "Record",
             zone=zone,
@@ -129,7 +136,7 @@ class HeadNode(Construct):
             # a replaced head is found again within this time
             ttl=Duration.seconds(30),
         )
-        foundation.head_record.add(record)
+        foundation.head_record.add(self.record)
 
     def _define_role(self) -> NodeRole:
         foundation, state, stack = self.foundation, self.foundation.desired_state, Stack.of(self)
@@ -173,7 +180,7 @@ class HeadNode(Construct):
         )
         Validations.of(node_role.role).acknowledge(
             Acknowledgment(
-                id=f"AwsSolutions-IAM5[Resource::{_as_cdk_nag_writes(stack, instances)}]",
+                id=f"AwsSolutions-IAM5[Resource::{as_cdk_nag_writes(stack, instances)}]",
                 reason="A head node takes the state volume over from the head before it, whose instance id it cannot "
                 "know; the condition allows only instances that are tagged as this cluster's head.",
             )
@@ -236,13 +243,6 @@ class HeadNode(Construct):
             statistic=statistic,
             period=Duration.minutes(1),
         ).attach_to(self)
-
-
-def _as_cdk_nag_writes(stack: Stack, arn: str) -> str:
-    """Return an ARN with ``<name>`` for each reference, as cdk-nag has it in the ids of its findings."""
-    resolved = stack.resolve(arn)
-    parts = [resolved] if isinstance(resolved, str) else resolved["Fn::Join"][1]
-    return "".join(part if isinstance(part, str) else f"<{part['Ref']}>" for part in parts)
 
 
 def default_head_instance_type() -> ec2.InstanceType:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import jsii
 from aws_cdk import ArnFormat, CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
-from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
+from slurm_cluster.answering_function import define_answering_function, define_function_role
+from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
 from slurm_cluster.options import whole_number_problem
+from slurm_cluster.package_asset import define_function_code
 
-_HANDLER = Path(__file__).parent / "runtime" / "functions" / "pinned_image"
 _PUBLIC_PARAMETER = re.compile(r"/aws/service(/[a-zA-Z0-9_.-]+)+")
 _PROVIDER_ID = "SlurmClusterPinnedImageProvider"
 
@@ -79,33 +78,26 @@ class _Provider(Construct):
         log_group = logs.LogGroup(
             self, "Log", retention=logs.RetentionDays.ONE_MONTH, removal_policy=RemovalPolicy.DESTROY
         )
+        acknowledge_in_nist_and_hipaa(
+            log_group,
+            "CloudWatchLogGroupEncrypted",
+            reason="CloudWatch Logs encrypts it with a key of its own; it holds names of public parameters and ids of "
+            "public images.",
+        )
         self._allowed: set[str] = set()
-        self._policy = iam.PolicyDocument(
-            statements=[
-                iam.PolicyStatement(
-                    actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]
-                )
-            ]
+        self._policy = iam.PolicyDocument()
+        role = define_function_role(
+            self, "Role", policy_name="ReadPublicParameters", policy=self._policy, log_group=log_group
         )
-        role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            # inline, so that the function never runs before its permissions are there
-            inline_policies={"ReadPublicParameters": self._policy},
-        )
-        code = assets.Asset(self, "Code", path=str(_HANDLER), exclude=["**/__pycache__", "**/*.pyc"])
-        # the L2 function adds a dependency on its role that the reference implies, which cfn-lint warns of
-        function = lambda_.CfnFunction(
+        function = define_answering_function(
             self,
             "Function",
             description="Reads the image ids of PinnedImage once",
-            runtime=lambda_.Runtime.PYTHON_3_14.name,
-            handler="handler.on_event",
-            code=lambda_.CfnFunction.CodeProperty(s3_bucket=code.s3_bucket_name, s3_key=code.s3_object_key),
-            role=role.role_arn,
-            logging_config=lambda_.CfnFunction.LoggingConfigProperty(log_group=log_group.log_group_name),
-            timeout=120,
+            code=define_function_code(self, "Code", "runtime/functions/pinned_image"),
+            handler="pinned_image.handler.on_event",
+            role=role,
+            log_group=log_group,
+            timeout=Duration.minutes(2),
         )
         self.service_token = function.attr_arn
 

@@ -9,6 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
+from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
 from slurm_cluster.model.names import duplicates
 
 _MOST_ZONES = 3
@@ -84,10 +85,34 @@ class ClusterNetwork(Construct):
             retention=logs.RetentionDays.ONE_MONTH,
             removal_policy=RemovalPolicy.DESTROY,
         )
-        vpc.add_flow_log(
+        flow_log = vpc.add_flow_log(
             "Refused",
             traffic_type=ec2.FlowLogTrafficType.REJECT,
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(refused),
+        )
+        acknowledge_in_nist_and_hipaa(
+            vpc,
+            "VPCDefaultSecurityGroupClosed",
+            reason="No network interface is ever in the default group, which lets in none but itself; closing it takes "
+            "a function that may change every security group of the account.",
+        )
+        for subnet in vpc.public_subnets:
+            acknowledge_in_nist_and_hipaa(
+                subnet,
+                "VPCNoUnrestrictedRouteToIGW",
+                reason="The NAT gateway needs this route to the internet; nothing else is in the public subnets, and "
+                "no instance gets a public address.",
+            )
+        acknowledge_in_nist_and_hipaa(
+            refused,
+            "CloudWatchLogGroupEncrypted",
+            reason="CloudWatch Logs encrypts it with a key of its own; it holds addresses and ports of refused "
+            "connections, and a key of the customer is one more thing to pay for and to lose.",
+        )
+        acknowledge_in_nist_and_hipaa(
+            flow_log,
+            "IAMNoInlinePolicy",
+            reason="The policy is for the role of this flow log alone and comes and goes with it.",
         )
         return vpc
 

@@ -10,6 +10,8 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
+
 
 class NodeRole(Construct):
     """Role and instance profile of head or workers.
@@ -82,6 +84,12 @@ class NodeRole(Construct):
                 id="AwsSolutions-IAM5[Resource::*]",
                 reason="The actions of the SSM agent and EC2's Describe actions have no resource-level permissions.",
             )
+        )
+        acknowledge_in_nist_and_hipaa(
+            self.role,
+            "IAMNoInlinePolicy",
+            reason="The policy names the parameters, key and programs of this cluster: it fits this role alone, must "
+            "be there before the first node boots, and is deleted with the role, which a managed one may outlive.",
         )
 
 

@@ -105,6 +105,7 @@ class Partition(Construct):
             )
             for name in self.node_names
         )
+        foundation.register_workers(dict(zip(self.node_names, self.instances, strict=True)))
 
     @property
     def connections(self) -> ec2.Connections:

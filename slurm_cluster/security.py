@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aws_cdk import aws_ec2 as ec2
-from constructs import Construct
+from constructs import Construct, Dependable, IConstruct, IDependable
 
 from slurm_cluster.model.flows import Role, Rule, SlurmPorts, cluster_flows, rules
 
@@ -51,3 +51,23 @@ class ClusterSecurity(Construct):
                 to_port=rule.ports.last,
                 description=describe(rule),
             )
+        self.established: IDependable = Construct(self, "Established")
+        """All rules; what depends on it may open connections between the nodes."""
+        Dependable.implement(self.established, _Rules(self))
+
+    @property
+    def rules(self) -> list[ec2.CfnSecurityGroupIngress]:
+        """The rules between the nodes, without one that was taken out of the tree."""
+        return [child for child in self.node.children if isinstance(child, ec2.CfnSecurityGroupIngress)]
+
+
+class _Rules(Dependable):
+    """Looks when the app is synthesized: until then, rules may be taken out of the tree."""
+
+    def __init__(self, security: ClusterSecurity) -> None:
+        super().__init__()
+        self._security = security
+
+    @property
+    def dependency_roots(self) -> list[IConstruct]:
+        return list(self._security.rules)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_cluster.rehearsal import sweep
-from slurm_cluster.rehearsal.cloud.cdk_cli import CdkCli, CdkError
+from slurm_cluster.rehearsal.cloud.cdk_cli import CdkCli
+from slurm_cluster.rehearsal.cloud.cdk_tool import CdkError
 from slurm_cluster.rehearsal.cloud.server import REGION, Cloud
 from slurm_cluster.rehearsal.errors import RehearsalError
 from slurm_cluster.rehearsal.fleet import Fleet

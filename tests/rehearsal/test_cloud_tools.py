@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import json
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from slurm_cluster.rehearsal.cloud import cdk_cli, environment
-from slurm_cluster.rehearsal.cloud.cdk_cli import CdkCli, CdkError
+from slurm_cluster.rehearsal.cloud import cdk_cli, cdk_tool, environment
+from slurm_cluster.rehearsal.cloud.cdk_cli import CdkCli
+from slurm_cluster.rehearsal.cloud.cdk_tool import CdkError
 from slurm_cluster.rehearsal.cloud.server import Cloud
 
 
@@ -49,6 +51,7 @@ class Stage:
         place = app / "node_modules" / "aws-cdk" / "bin" / "cdk"
         place.parent.mkdir(parents=True)
         place.write_text(script)
+        (app / "app.py").touch()
         cloud = Cloud(tmp_path, tmp_path / "nodes", cache=tmp_path)
         cloud.port = 1234
         context = {"partitions": [{"name": "cpu"}], "key": "text"}
@@ -101,8 +104,39 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def test_a_missing_cli_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cdk_cli, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
-    with pytest.raises(CdkError, match="run `make deps`"):
-        cdk_cli.cdk_script(tmp_path)
-    assert os.access(cdk_cli.node_executable(), os.X_OK)
+def without_the_projects_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cdk_tool, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
+
+
+def test_a_missing_cli_is_installed_into_the_cache_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_the_projects_own(tmp_path, monkeypatch)
+    told = list[str]()
+    cache = tmp_path / "cache"
+    script = cdk_tool.cdk_script(tmp_path, cache, told.append)
+    command = [str(cdk_tool.node_executable()), str(script), "--version"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.startswith(cdk_tool.CDK_VERSION)
+    assert cdk_tool.cdk_script(tmp_path, cache, told.append) == script
+    assert told == [f"installing the CDK CLI {cdk_tool.CDK_VERSION}"]
+
+
+def test_a_cli_that_cannot_be_installed_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_the_projects_own(tmp_path, monkeypatch)
+    monkeypatch.setattr(cdk_tool, "CDK_VERSION", "0.0.0-none")
+    with pytest.raises(CdkError, match="could not be installed"):
+        cdk_tool.cdk_script(tmp_path, tmp_path / "cache")
+    assert list((tmp_path / "cache").glob("aws-cdk-*")) == []
+
+
+def test_the_installed_cli_is_the_one_that_the_project_uses() -> None:
+    package = json.loads((Path(__file__).parents[2] / "package.json").read_text())
+    assert package["devDependencies"]["aws-cdk"] == cdk_tool.CDK_VERSION
+
+
+def test_the_command_of_an_app_is_that_of_its_cdk_json_or_its_app_py(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"neither cdk\.json nor app\.py"):
+        cdk_tool.app_command(tmp_path)
+    (tmp_path / "app.py").touch()
+    assert cdk_tool.app_command(tmp_path) == "python3 app.py"
+    (tmp_path / "cdk.json").write_text('{"app": "python3 -m mine"}')
+    assert cdk_tool.app_command(tmp_path) == "python3 -m mine"

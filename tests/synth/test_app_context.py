@@ -79,6 +79,8 @@ def test_every_key_is_read() -> None:
         "image_generation": 2,
         "srun_ports": "60001-63000",
         "job_credentials": False,
+        "smoke_test": True,
+        "on_update": "all",
         "vpc_id": "vpc-1",
         "subnet_ids": ["subnet-1"],
         "availability_zones": ["eu-west-1a"],
@@ -88,6 +90,8 @@ def test_every_key_is_read() -> None:
     assert set(settings) == set(context)
     assert settings["srun_ports"] == PortRange(60001, 63000)
     assert settings["job_credentials"] is False
+    assert settings["smoke_test"] is True
+    assert settings["on_update"].value == "all"
 
 
 def test_keys_of_cdk_are_left_alone() -> None:
@@ -108,6 +112,8 @@ def test_keys_of_cdk_are_left_alone() -> None:
         ({"head_instance_type": "medium"}, "context head_instance_type is 'medium': instance type 'medium' is not"),
         ({"head_generation": "0"}, "context head_generation is '0': expected a whole number from 1"),
         ({"head_generation": True}, "expected a whole number"),
+        ({"on_update": "some"}, "context on_update is 'some': expected one of free, all, off"),
+        ({"smoke_test": "no"}, "expected true or false"),
         ({"state_volume_gib": "50 GiB"}, "expected a whole number"),
         ({"operating_system": "debian"}, "expected one of debian-13, ubuntu-24.04, ubuntu-26.04"),
         ({"operating_system": ["debian-13"]}, "expected one of debian-13"),

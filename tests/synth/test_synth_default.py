@@ -62,6 +62,13 @@ LOGICAL_IDS = {
     "ClusterHeadNodeRecordC1017FF4": "AWS::Route53::RecordSet",
     "Clustercpucpustatic1985E71EE": "AWS::EC2::Instance",
     "Clustercpucpustatic23CAB5FC3": "AWS::EC2::Instance",
+    "ClusterSmokeTestLog8BF9DFE7": "AWS::Logs::LogGroup",
+    "ClusterSmokeTestRole6CCA6371": "AWS::IAM::Role",
+    "ClusterSmokeTestFunction465772B4": "AWS::Lambda::Function",
+    "ClusterSmokeTestAnswererBD8BC009": "AWS::Lambda::Function",
+    "ClusterSmokeTestInvoke549CD0C5": "AWS::IAM::Policy",
+    "ClusterSmokeTestOnDeathBD3B2B36": "AWS::Lambda::EventInvokeConfig",
+    "ClusterSmokeTest0AC3CBEF": "Custom::SlurmSmokeTest",
     "SlurmClusterPinnedImageProviderLog8A3BD37A": "AWS::Logs::LogGroup",
     "SlurmClusterPinnedImageProviderRoleADE942A3": "AWS::IAM::Role",
     "SlurmClusterPinnedImageProviderFunctionD2BE9850": "AWS::Lambda::Function",
@@ -88,7 +95,8 @@ def test_no_physical_names(default_template: Template) -> None:
         for name, item in default_template["Resources"].items()
         for key in item.get("Properties", {})
         if key in {"RoleName", "GroupName", "FunctionName", "InstanceProfileName", "PolicyName", "BucketName"}
-        and item["Type"] != "AWS::IAM::Policy"  # its name is the name inside the role
+        # the name of a policy is that inside the role, a configuration's that of its function
+        and item["Type"] not in {"AWS::IAM::Policy", "AWS::Lambda::EventInvokeConfig"}
     }
     assert named == set()
     # parameters and the zone have names, with the stack's own in them

@@ -47,6 +47,11 @@ def _in_an_environment(app: cdk.App) -> None:
     cluster.add_partition("arm", instance_type=ec2.InstanceType("c7g.large"), static_nodes=1)
 
 
+def _add_packs(app: cdk.App) -> None:
+    packs = (cdk_nag.AwsSolutionsChecks, cdk_nag.NIST80053R5Checks, cdk_nag.HIPAASecurityChecks)
+    cdk.Validations.of(app).add_plugins(*(pack(app) for pack in packs))
+
+
 def _default(app: cdk.App) -> None:
     default_app.build(app)
 
@@ -62,7 +67,7 @@ def test_acknowledged_is_exactly_what_cdk_nag_finds(
             cdk.Validations, "of", staticmethod(lambda construct: _Recorder(acknowledged, construct.node.path))
         )
         define(app)
-    cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    _add_packs(app)
     with pytest.raises(RuntimeError, match="ValidationFailed"):
         app.synth()
     report = json.loads(Path(app.outdir, "validation-report.json").read_text())
@@ -74,16 +79,16 @@ def test_acknowledged_is_exactly_what_cdk_nag_finds(
     }
     assert found
     for path, rule in found:
-        assert any(rule == known and path.startswith(f"{above}/") for above, known in acknowledged), (path, rule)
+        assert any(rule == known and f"{path}/".startswith(f"{above}/") for above, known in acknowledged), (path, rule)
     for above, known in acknowledged:
-        assert any(rule == known and path.startswith(f"{above}/") for path, rule in found), (above, known)
+        assert any(rule == known and f"{path}/".startswith(f"{above}/") for path, rule in found), (above, known)
 
 
 @pytest.mark.parametrize("define", [_default, _in_an_environment])
 def test_cdk_nag_and_cdk_find_nothing_else(define: Callable[[cdk.App], None], new_app: NewApp) -> None:
     app = new_app()
     define(app)
-    cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    _add_packs(app)
     app.synth()  # raises where a rule fails
     report = json.loads(Path(app.outdir, "validation-report.json").read_text())
     assert [plugin for plugin in report["pluginReports"] if plugin["violations"]] == []

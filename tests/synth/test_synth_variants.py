@@ -11,7 +11,7 @@ import pytest
 from aws_cdk import aws_ec2 as ec2
 
 import app as default_app
-from slurm_cluster import ClusterFoundation, ClusterNetwork, HeadNode, Partition, SlurmCluster
+from slurm_cluster import ClusterFoundation, ClusterNetwork, HeadNode, Partition, SlurmCluster, SmokeTest
 
 Template = dict[str, Any]
 Resources = Callable[[Template, str], dict[str, Any]]
@@ -39,7 +39,8 @@ def test_two_clusters_in_one_stack_share_nothing_that_tells_them_apart(
         if tag["Key"] == "slurm-cluster:cluster"
     }
     assert len(tags) == 2
-    assert len(resources(template, "AWS::Lambda::Function")) == 1
+    assert len(resources(template, "Custom::SlurmClusterPinnedImage")) == 2
+    assert len([name for name in resources(template, "AWS::Lambda::Function") if "PinnedImage" in name]) == 1
     assert len(resources(template, "AWS::SecretsManager::Secret")) == 2
 
 
@@ -61,7 +62,7 @@ def test_cluster_in_the_vpc_of_another_stack(new_app: NewApp, resources: Resourc
 
 def test_partition_in_a_stack_of_its_own(new_app: NewApp, resources: Resources) -> None:
     app = new_app()
-    cluster = SlurmCluster(cdk.Stack(app, "Stack"), "Cluster")
+    cluster = SlurmCluster(cdk.Stack(app, "Stack"), "Cluster", smoke_test=False)
     workers = cdk.Stack(app, "Workers")
     Partition(workers, "Gpu", foundation=cluster.foundation, partition_name="gpu", instance_type=C7I, static_nodes=2)
     assembly = app.synth()
@@ -82,7 +83,7 @@ def test_parts_composed_by_hand(new_app: NewApp, template_of: TemplateOf, resour
     foundation = ClusterFoundation(stack, "Foundation", network=network)
     # workers before the head: the order of composition does not matter
     Partition(stack, "Cpu", foundation=foundation, partition_name="cpu", instance_type=C7I, static_nodes=1)
-    HeadNode(stack, "Head", foundation=foundation)
+    SmokeTest(stack, "Test", head_node=HeadNode(stack, "Head", foundation=foundation))
     by_hand = template_of(stack)
     composed_stack = cdk.Stack(new_app(), "Stack")
     SlurmCluster(composed_stack, "Cluster").add_partition("cpu", instance_type=C7I, static_nodes=1)

@@ -1,4 +1,4 @@
-"""What tests/conftest.py does with tests that cannot run."""
+"""What conftest.py does with tests that cannot run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_on_nodes(booted):
 
 
 def run_where_no_node_can_boot(folder: Path, *, no_skip: str) -> str:
-    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    shutil.copy(ROOT / "conftest.py", folder)
     (folder / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", "--rootdir", "."]
     environment = os.environ | {

@@ -49,6 +49,8 @@ def test_pins_are_inside_the_ranges_of_the_library() -> None:
     ranges = [Requirement(text) for text in project["dependencies"]]
     ranges += [Requirement(text) for texts in project["optional-dependencies"].values() for text in texts]
     for wanted in ranges:
+        if wanted.name == project["name"]:
+            continue  # an extra that has another one in it
         (pin,) = pins()[canonicalize_name(wanted.name)].specifier
         assert wanted.specifier.contains(pin.version), f"{wanted} does not admit the pin {pin}"
         assert any(item.operator == "<" for item in wanted.specifier), f"{wanted} has no upper end"

@@ -33,6 +33,7 @@ from slurm_cluster.rehearsal.cloud import (
     images,
     instance_types,
     instances,
+    invocations,
     launches,
     network_types,
     ssm_agents,
@@ -58,7 +59,10 @@ VERSION = "1.5.33"
 
 _SERVICES = "ministack.services"
 _EC2, _SSM, _IAM, _ROUTE53 = (f"{_SERVICES}.{name}" for name in ("ec2", "ssm", "iam", "route53"))
-_PROVISIONERS, _STACKS = f"{_SERVICES}.cloudformation.provisioners", f"{_SERVICES}.cloudformation.stacks"
+_PROVISIONERS, _STACKS, _CUSTOM_RESOURCE = (
+    f"{_SERVICES}.cloudformation.{name}" for name in ("provisioners", "stacks", "custom_resource")
+)
+_LAMBDA = f"{_SERVICES}.lambda_svc"
 _EVALUATOR, _IAM_ACTIONS, _RESPONSES = (
     f"ministack.core.{name}" for name in ("iam_evaluator", "iam_actions", "responses")
 )
@@ -86,10 +90,16 @@ PRIVATE_NAMES: dict[str, dict[str, Shape]] = {
         "_now_iso": (),
         "_refresh_command_status": ("record",),
         "_send_command": ("data",),
+        "handle_request": ("method", "path", "headers", "body", "query_params"),
     },
     _IAM: {"_lookup_instance_profile": ("name", "arn")},
     _ROUTE53: {"_zones": MutableMapping},
     _PROVISIONERS: {"_REPLACING_PROPERTIES": dict, "_RESOURCE_HANDLERS": dict, "_STACK_TAG_PROPERTY": dict},
+    _CUSTOM_RESOURCE: {"invoke_custom_resource": ("request_type", "logical_id", "props", "stack_name", "stack_id")},
+    _LAMBDA: {
+        "_execute_function_with_config_scope": ("func", "event"),
+        "invoke_async_with_retry": ("func", "event"),
+    },
     _STACKS: {"_runs_on_worker_thread": ("resource_type",)},
     _EVALUATOR: {
         "EvalContext": type,
@@ -151,6 +161,7 @@ class Adapter:
         self.app = modules["ministack.app"]
         self.ec2, self.ssm, self.iam = modules[_EC2], modules[_SSM], modules[_IAM]
         self.provisioners, self.stacks = modules[_PROVISIONERS], modules[_STACKS]
+        self.custom_resource, self.lambda_ = modules[_CUSTOM_RESOURCE], modules[_LAMBDA]
         self.evaluator, self.iam_actions, self.responses = (
             modules[_EVALUATOR],
             modules[_IAM_ACTIONS],
@@ -167,6 +178,7 @@ class Adapter:
             account=self.responses.get_account_id,
             public_parameters=self.ssm._PUBLIC_AMI_PARAMETERS,
         )
+        self._cancelled: set[str] = set()
         self._provisioning = Provisioning(self.emulator, Declared(declared))
 
     def install(self) -> None:
@@ -174,6 +186,7 @@ class Adapter:
         images.seed(self.emulator)
         self._install_ec2()
         self._install_types()
+        self._install_custom_resources()
         self._install_run_command()
         self._install_authorization()
 
@@ -240,6 +253,15 @@ class Adapter:
         on_thread = self.stacks._runs_on_worker_thread
         self.stacks._runs_on_worker_thread = lambda kind: kind in waiting or on_thread(kind)
 
+    def _install_custom_resources(self) -> None:
+        invoke, execute = invocations.made_asynchronous(
+            self.custom_resource.invoke_custom_resource,
+            self.lambda_._execute_function_with_config_scope,
+            self.lambda_.invoke_async_with_retry,
+        )
+        self.custom_resource.invoke_custom_resource = invoke
+        self.lambda_._execute_function_with_config_scope = execute
+
     # Systems Manager
 
     def _install_run_command(self) -> None:
@@ -258,6 +280,15 @@ class Adapter:
         def information(request: Mapping[str, Any]) -> Any:
             return self.responses.json_response(ssm_agents.instance_information(self.emulator, request))
 
+        dispatch = self.ssm.handle_request
+
+        async def handle_request(method: str, path: str, headers: Any, body: bytes, query_params: Any) -> Any:
+            if not headers.get("x-amz-target", "").endswith(".CancelCommand"):
+                return await dispatch(method, path, headers, body, query_params)
+            self._cancelled.add(json.loads(body)["CommandId"])
+            return self.responses.json_response({})
+
+        self.ssm.handle_request = handle_request
         self.ssm._send_command = lambda request: answered(send_command, request)
         self.ssm._describe_instance_information = lambda request: answered(information, request)
         self.ssm._finish_invocation = self._finish_invocation
@@ -266,18 +297,7 @@ class Adapter:
     def _finish_invocation(self, command_id: str, instance_id: str, argv: Sequence[str]) -> None:
         del argv  # ministack's form of the script, without its time limit
         record = self.ssm._commands[command_id]
-        invocation = record["Invocations"][instance_id]
-        invocation |= {"StatusDetails": "In Progress", "ExecutionStartDateTime": self.ssm._now_iso()}
-        invocation["Status"] = "InProgress"
-        outcome = ssm_agents.run(self.emulator, instance_id, record["Parameters"])
-        invocation |= {
-            "ResponseCode": outcome.code,
-            "StandardOutputContent": outcome.stdout,
-            "StandardErrorContent": outcome.stderr,
-            "ExecutionEndDateTime": self.ssm._now_iso(),
-            "StatusDetails": outcome.details,
-        }
-        invocation["Status"] = outcome.status  # last: who sees it reads the rest
+        ssm_agents.carry_out(self.emulator, record, instance_id, self.ssm._now_iso, self._cancelled)
         self.ssm._refresh_command_status(record)
 
     # IAM

@@ -106,7 +106,7 @@ def _ssm_targets(emulator: Emulator, name: str, body: bytes) -> list[Target] | N
         names = request.get("Names") or []
     elif name == "GetParametersByPath":
         names = [request.get("Path", "")]
-    elif name in ("DescribeInstanceInformation", "GetCommandInvocation", "ListCommands"):
+    elif name in ("CancelCommand", "DescribeInstanceInformation", "GetCommandInvocation", "ListCommands"):
         return [Target("*")]
     else:
         return None

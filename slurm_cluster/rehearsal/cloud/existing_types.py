@@ -86,6 +86,14 @@ EXISTING_TYPES = {
     "AWS::IAM::ManagedPolicy": ExistingType(
         properties=frozenset({"Description", "ManagedPolicyName", "Path", "PolicyDocument.*", "Roles"})
     ),
+    "AWS::Lambda::EventInvokeConfig": ExistingType(
+        properties=frozenset(
+            {
+                *("DestinationConfig.OnFailure.Destination", "DestinationConfig.OnSuccess.Destination"),
+                *("FunctionName", "MaximumEventAgeInSeconds", "MaximumRetryAttempts", "Qualifier"),
+            }
+        )
+    ),
     "AWS::Lambda::Function": ExistingType(
         properties=frozenset(
             {

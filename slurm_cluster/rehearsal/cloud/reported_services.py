@@ -129,6 +129,18 @@ def _function(cloud: Cloud, name: str, declared: _Properties) -> dict[str, Any]:
     return found
 
 
+def _event_invoke_config(cloud: Cloud, _: str, declared: _Properties) -> dict[str, Any]:
+    facts = cloud.client("lambda").get_function_event_invoke_config(
+        FunctionName=declared["FunctionName"], Qualifier=declared["Qualifier"]
+    )
+    *_, name, qualifier = facts["FunctionArn"].split(":")
+    return {
+        "FunctionName": name,
+        "Qualifier": qualifier,
+        **same(facts, "DestinationConfig", "MaximumEventAgeInSeconds", "MaximumRetryAttempts"),
+    }
+
+
 def _hosted_zone(cloud: Cloud, zone_id: str, _: _Properties) -> dict[str, Any]:
     answer = cloud.client("route53").get_hosted_zone(Id=zone_id)
     zone = answer["HostedZone"]
@@ -155,6 +167,7 @@ READERS: dict[str, Reader] = {
     "AWS::IAM::ManagedPolicy": _managed_policy,
     "AWS::IAM::Policy": _policy,
     "AWS::IAM::Role": _role,
+    "AWS::Lambda::EventInvokeConfig": _event_invoke_config,
     "AWS::Lambda::Function": _function,
     "AWS::Logs::LogGroup": _log_group,
     "AWS::Route53::HostedZone": _hosted_zone,

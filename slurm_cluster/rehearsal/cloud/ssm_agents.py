@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ STDOUT_LIMIT, STDERR_LIMIT = 24_000, 8_000
 
 _KILLED = 137
 """The agent's exit code for a command that it stopped (amazon-ssm-agent, CommandStoppedPreemptivelyExitCode)."""
+
+
+_CANCEL_POLL = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +104,47 @@ def check_command(request: Mapping[str, Any]) -> None:
         raise ApiError("InvalidParameters", f"{DOCUMENT} needs the parameter commands")
 
 
-def run(emulator: Emulator, instance_id: str, parameters: Mapping[str, Any]) -> Outcome:
+def carry_out(
+    emulator: Emulator, command_record: Record, instance_id: str, now: Callable[[], str], cancelled: set[str]
+) -> None:
+    """Run a command on one of its instances and note in its record how that ends.
+
+    Args:
+        command_record: ministack's record of the command.
+        now: the time as Systems Manager writes it.
+        cancelled: ids of cancelled commands; may grow meanwhile.
+    """
+    invocation = command_record["Invocations"][instance_id]
+    invocation |= {"StatusDetails": "In Progress", "ExecutionStartDateTime": now()}
+    invocation["Status"] = "InProgress"
+    outcome = run(
+        emulator,
+        instance_id,
+        command_record["Parameters"],
+        is_cancelled=lambda: command_record["CommandId"] in cancelled,
+    )
+    invocation |= {
+        "ResponseCode": outcome.code,
+        "StandardOutputContent": outcome.stdout,
+        "StandardErrorContent": outcome.stderr,
+        "ExecutionEndDateTime": now(),
+        "StatusDetails": outcome.details,
+    }
+    invocation["Status"] = outcome.status  # last: who sees it reads the rest
+
+
+def run(
+    emulator: Emulator,
+    instance_id: str,
+    parameters: Mapping[str, Any],
+    *,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> Outcome:
     """Run a script in an instance's node as its root and wait for it.
 
     Args:
         parameters: those of AWS-RunShellScript, lists of strings.
+        is_cancelled: whether nobody wants it to go on.
     """
     script = "\n".join(parameters["commands"])
     if directory := (parameters.get("workingDirectory") or [""])[0]:
@@ -124,19 +163,24 @@ def run(emulator: Emulator, instance_id: str, parameters: Mapping[str, Any]) -> 
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    try:
-        stdout, stderr = process.communicate(timeout=timeout)
-        timed_out = False
-    except subprocess.TimeoutExpired:
-        timed_out = True
-        os.killpg(process.pid, signal.SIGKILL)
-        stdout, stderr = process.communicate()
-    code = _KILLED if timed_out else process.returncode
-    ended = "Success" if code == 0 else "Failed"
+    deadline, stopped = time.monotonic() + timeout, ""
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            stdout, stderr = process.communicate(timeout=max(0.0, min(left, _CANCEL_POLL)))
+            break
+        except subprocess.TimeoutExpired:
+            if is_cancelled() or left <= 0:
+                stopped = "Cancelled" if is_cancelled() else "TimedOut"
+                os.killpg(process.pid, signal.SIGKILL)
+                stdout, stderr = process.communicate()
+                break
+    code = _KILLED if stopped else process.returncode
+    ended = stopped or ("Success" if code == 0 else "Failed")
     return Outcome(
         code=code,
-        status="TimedOut" if timed_out else ended,
-        details="Execution Timed Out" if timed_out else ended,
+        status=ended,
+        details="Execution Timed Out" if stopped == "TimedOut" else ended,
         stdout=stdout.decode(errors="replace")[:STDOUT_LIMIT],
         stderr=stderr.decode(errors="replace")[:STDERR_LIMIT],
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from typing import Any
 
 from slurm_cluster.model.flows import Role
 from slurm_cluster.runtime.node import (
@@ -11,9 +13,12 @@ from slurm_cluster.runtime.node import (
     bootstrap,
     bundle,
     daemons,
+    gate,
     identity,
+    instances,
     names,
     parameters,
+    probe,
     smoke_test,
 )
 from slurm_cluster.runtime.node.commands import run
@@ -24,6 +29,8 @@ from slurm_cluster.runtime.node.status import Status
 def main(arguments: list[str]) -> int:
     """Run one command; return its exit status."""
     options = _parser().parse_args(arguments)
+    if options.command == "probe":
+        return probe.probe(options, run)
     node = bootstrap.Node(identity.read())
 
     def again() -> None:
@@ -35,9 +42,10 @@ def main(arguments: list[str]) -> int:
         return _names(node)
     _require_head(node.identity, options.command)
     if options.command == "apply":
-        if bootstrap.use_named_bundle(node):
-            again()
-        return _apply(node)
+        print(json.dumps(_apply(node, again)))
+        return 0
+    if options.command == "gate":
+        return _gate(node, options, again)
     partitions = parameters.partitions(node.aws.ssm, node.identity.parameter_path)
     result = smoke_test.smoke_test(run, node.spec.job_user, partitions, wait_seconds=options.wait)
     print(json.dumps(result.to_dict()))
@@ -55,6 +63,25 @@ def _parser() -> argparse.ArgumentParser:
     smoke.add_argument(
         "--wait", type=float, default=300, metavar="SECONDS", help="how long to wait for idle workers (default: 300)"
     )
+    entrance = commands.add_parser(
+        "gate", help="head: apply, wait for the workers and run the smoke test, once a request"
+    )
+    entrance.add_argument("--request-id", required=True, metavar="ID", help="the same id is answered without new work")
+    entrance.add_argument("--phase", required=True, choices=("create", "update"))
+    entrance.add_argument(
+        "--on-update", default=gate.OnUpdate.FREE.value, choices=[item.value for item in gate.OnUpdate]
+    )
+    entrance.add_argument(
+        "--wait", type=float, default=300, metavar="SECONDS", help="for bootstrap, then for workers (default: 300)"
+    )
+    entrance.add_argument(
+        "--limit",
+        type=int,
+        default=smoke_test.LIMIT_SECONDS,
+        metavar="SECONDS",
+        help=f"after which a launch has failed (default: {smoke_test.LIMIT_SECONDS})",
+    )
+    probe.add_parser(commands)
     return parser
 
 
@@ -71,7 +98,9 @@ def _names(node: bootstrap.Node) -> int:
     return 0
 
 
-def _apply(node: bootstrap.Node) -> int:
+def _apply(node: bootstrap.Node, again: Callable[[], None]) -> dict[str, Any]:
+    if bootstrap.use_named_bundle(node):
+        again()
     applied = apply.apply(
         run,
         node.aws.ssm,
@@ -81,5 +110,23 @@ def _apply(node: bootstrap.Node) -> int:
         head=node.head_facts,
     )
     daemons.wait_for_slurmctld(run)
-    print(json.dumps(applied.to_dict()))
-    return 0
+    return applied.to_dict()
+
+
+def _gate(node: bootstrap.Node, options: argparse.Namespace, again: Callable[[], None]) -> int:
+    with gate.request(options.request_id) as request:
+        result = request.result
+        if result is None:
+            cluster = gate.Cluster(
+                run=run,
+                job_user=lambda: node.spec.job_user,
+                apply=lambda: _apply(node, again),
+                partitions=lambda: parameters.partitions(node.aws.ssm, node.identity.parameter_path),
+                addresses=lambda: instances.worker_addresses(node.aws.ec2, node.spec.cluster_id),
+            )
+            free_only = (options.phase, options.on_update) == ("update", gate.OnUpdate.FREE)
+            passage = gate.Gate(cluster, free_only=free_only, wait_seconds=options.wait, limit=options.limit)
+            result = passage.pass_through()
+            request.keep(result)
+    print(gate.text({"request_id": options.request_id, "phase": options.phase, **result}))
+    return 0 if result["passed"] else 1

@@ -15,14 +15,18 @@ from typing import Any
 
 from slurm_cluster.model.names import static_node_names
 from slurm_cluster.model.spec import PartitionSpec
+from slurm_cluster.runtime.node import node_table
 from slurm_cluster.runtime.node.commands import CommandError, Runner, last_words
 
 JOB_NAME = "slurm-cluster-smoke-test"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_SECONDS = 60
+LIMIT_SECONDS = 60
+"""A launch takes one or two; srun that gets no answer would go on for ten minutes."""
 _OVERLAPPING_TASK = ("srun", "--overlap", "--nodes=1", "--ntasks=1")
 _TELL = 'echo "$SLURMD_NODENAME $(hostname)"'
-_FIELD = re.compile(r"\b(NodeName|NodeHostName|State)=(\S+)|\bReason=(.*)$")
+_IMMEDIATE_SECONDS = 10
+_NOT_GRANTED = re.compile(r"(Unable to allocate resources|allocate failed): (?!Unable to contact)")
+"""What srun and salloc say when they get no nodes at once (srun(1) --immediate)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +38,16 @@ class Check:
         passed: outcome; None where it does not apply to this cluster.
         seconds: how long it took.
         detail: what was found, with what was expected if that is something else.
+        nodes: those that did not answer as expected.
+        granted: whether the nodes could be had; only an ``immediate`` test does without an answer.
     """
 
     name: str
     passed: bool | None
     seconds: float
     detail: str
+    nodes: list[str] = field(default_factory=list)
+    granted: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,19 +69,6 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class _NodeState:
-    host: str
-    state: str
-    reason: str
-
-    @property
-    def idle(self) -> bool:
-        return self.state.split("+")[0] == "IDLE" and not set(self.state.split("+")) & {
-            "COMPLETING", "DRAIN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_UP", "INVALID_REG",
-        }  # fmt: skip
 
 
 def smoke_test(
@@ -100,7 +95,7 @@ def smoke_test(
     if not wanted:
         none = Check(name="workers-idle", passed=False, seconds=0, detail="the cluster has no static workers to test")
         return Result(passed=False, nodes={}, checks=[none])
-    tester = _Tester(run, job_user, clock)
+    tester = Tester(run, job_user, clock)
     tester.wait_until_idle(wanted, wait_seconds, sleep)
     if tester.checks[-1].passed:
         for partition, names in tested.items():
@@ -115,19 +110,40 @@ def smoke_test(
     )
 
 
-class _Tester:
-    def __init__(self, run: Runner, job_user: str, clock: Callable[[], float]) -> None:
+class Tester:
+    """Runs the checks and keeps what they found.
+
+    Args:
+        run: runs programs.
+        job_user: an ordinary user, the same on every node.
+        clock: seconds of a steady clock.
+        immediate: whether a test that does not get its nodes within seconds is given up, as users' jobs came first.
+        limit: seconds after which a launch is given up.
+    """
+
+    def __init__(
+        self,
+        run: Runner,
+        job_user: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        immediate: bool = False,
+        limit: int = LIMIT_SECONDS,
+    ) -> None:
         self._run = run
         self._job_user = job_user
         self._clock = clock
+        self._immediate = immediate
+        self._limit = limit
         self.hosts: dict[str, str] = {}
         self.checks: list[Check] = []
         self.outputs: list[str] = []
 
     def wait_until_idle(self, wanted: Sequence[str], seconds: float, sleep: Callable[[float], None]) -> None:
+        """Wait for nodes to be idle, and remember their hosts."""
         start = self._clock()
         while True:
-            states = self._states()
+            states = node_table.read(self._run)
             away = [name for name in wanted if name not in states or not states[name].idle]
             if not away or self._clock() - start > seconds:
                 break
@@ -141,30 +157,14 @@ class _Tester:
                 else f"{name} unknown to slurmctld"
                 for name in away
             )
-        self._record("workers-idle", not away, start, detail)
-
-    def _states(self) -> dict[str, _NodeState]:
-        try:
-            text = self._run(["scontrol", "--oneliner", "show", "nodes"], timeout=60).stdout
-        except CommandError:
-            return {}
-        found: dict[str, _NodeState] = {}
-        for line in text.splitlines():
-            fields: dict[str, str] = {}
-            for key, value, reason in _FIELD.findall(line):
-                fields[key or "Reason"] = value or reason
-            if "NodeName" in fields:
-                found[fields["NodeName"]] = _NodeState(
-                    host=fields.get("NodeHostName", ""), state=fields["State"], reason=fields.get("Reason", "")
-                )
-        return found
+        self._record("workers-idle", not away, start, detail, away)
 
     def launch(self, partition: str, names: Sequence[str]) -> None:
         """One task on each static worker of a partition, started from the head."""
         start = self._clock()
         done = self._as_user(["srun", *self._allocation(partition, names), "--kill-on-bad-exit", "sh", "-c", _TELL])
         self.outputs.append(done.stdout)
-        self._judge(f"srun:{partition}", start, done, self._pairs(names))
+        self._judge(f"srun:{partition}", start, done, self._pairs(names), names)
 
     def launch_from_worker(self, partition: str, names: Sequence[str]) -> None:
         """One task on each of two workers, started by an srun that itself runs on a worker."""
@@ -174,14 +174,14 @@ class _Tester:
                 Check(name=check, passed=None, seconds=0, detail="not applicable: the partition has one static worker")
             )
             return
-        pair = names[:2]
+        pair = list(names[:2])
         start = self._clock()
         inner = f"echo outer $(hostname); exec srun --overlap --nodes=2 --ntasks=2 sh -c '{_TELL}'"
         done = self._as_user(["salloc", *self._allocation(partition, pair), *_OVERLAPPING_TASK, "sh", "-c", inner])
         # Slurm chooses which of the two runs the inner srun.
         workers = [f"outer {_short(self.hosts[name])}" for name in pair]
         ran_on = [worker for worker in workers if worker in map(_short, done.stdout.splitlines())]
-        self._judge(check, start, done, sorted([*self._pairs(pair), (ran_on or workers)[0]]))
+        self._judge(check, start, done, sorted([*self._pairs(pair), (ran_on or workers)[0]]), pair)
 
     def _allocation(self, partition: str, names: Sequence[str]) -> list[str]:
         count = len(names)
@@ -194,17 +194,18 @@ class _Tester:
             f"--nodelist={','.join(names)}",
             "--time=5",
             "--chdir=/",
+            *([f"--immediate={_IMMEDIATE_SECONDS}"] if self._immediate else []),
         ]
 
     def _as_user(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run a command as the job user with an environment of its own: no SLURM_* or SRUN_* setting leaks in."""
         clean = ["env", "-i", f"PATH={_PATH}", "LC_ALL=C", f"USER={self._job_user}", "HOME=/"]
-        limited = ["timeout", "--kill-after=10", str(_SECONDS)]
+        limited = ["timeout", "--kill-after=10", str(self._limit)]
         try:
             done = self._run(
                 ["runuser", f"--user={self._job_user}", "--", *clean, *limited, *argv],
                 check=False,
-                timeout=_SECONDS + 30,
+                timeout=self._limit + 30,
             )
         except CommandError as problem:
             done = subprocess.CompletedProcess(list(argv), 124, "", str(problem))
@@ -215,21 +216,33 @@ class _Tester:
     def _pairs(self, names: Iterable[str]) -> list[str]:
         return sorted(f"{name} {_short(self.hosts[name])}" for name in names)
 
-    def _judge(self, name: str, start: float, done: subprocess.CompletedProcess[str], expected: list[str]) -> None:
+    def _judge(
+        self,
+        name: str,
+        start: float,
+        done: subprocess.CompletedProcess[str],
+        expected: list[str],
+        names: Sequence[str],
+    ) -> None:
         printed = sorted(_short(line.strip()) for line in done.stdout.splitlines() if line.strip())
         if printed == expected and done.returncode == 0:
             self._record(name, True, start, f"answered: {', '.join(printed)}")
             return
-        how = f"no end after {_SECONDS} seconds" if done.returncode in (124, 137) else f"exit status {done.returncode}"
-        self._record(
-            name,
-            False,
-            start,
-            f"{how}; expected {', '.join(expected)}; got {', '.join(printed) or 'no output'}; {last_words(done)}",
+        how = (
+            f"no end after {self._limit} seconds" if done.returncode in (124, 137) else f"exit status {done.returncode}"
         )
+        detail = f"{how}; expected {', '.join(expected)}; got {', '.join(printed) or 'no output'}; {last_words(done)}"
+        silent = [node for node in names if printed.count(f"{node} {_short(self.hosts[node])}") != 1]
+        granted = not (self._immediate and not printed and _NOT_GRANTED.search(done.stderr))
+        self._record(name, False, start, detail, silent or names, granted=granted)
 
-    def _record(self, name: str, passed: bool, start: float, detail: str) -> None:
-        self.checks.append(Check(name=name, passed=passed, seconds=round(self._clock() - start, 2), detail=detail))
+    def _record(
+        self, name: str, passed: bool, start: float, detail: str, nodes: Iterable[str] = (), *, granted: bool = True
+    ) -> None:
+        seconds = round(self._clock() - start, 2)
+        self.checks.append(
+            Check(name=name, passed=passed, seconds=seconds, detail=detail, nodes=list(nodes), granted=granted)
+        )
 
 
 def _short(text: str) -> str:

@@ -7,13 +7,12 @@ although the parameter has moved on. CloudFormation waits for an answer on every
 
 from __future__ import annotations
 
-import http.client
-import json
 import logging
 import time
-import urllib.request
 from collections.abc import Callable
 from typing import Any
+
+from slurm_cluster.runtime.functions import answer
 
 logger = logging.getLogger()
 logger.setLevel(logging.INFO)
@@ -21,25 +20,23 @@ logger.setLevel(logging.INFO)
 NO_IMAGE = "none"
 """Physical id of a resource that was never created."""
 
-_RESPONSE_LIMIT = 4096
-_SEND_ATTEMPTS = 4
 _PERMISSION_WAIT_SECONDS = 45
 """How long a new role may be unknown to SSM."""
 
 
 def on_event(event: dict[str, Any], context: Any) -> None:
     """Answer one request of CloudFormation; the entry point of the Lambda function."""
-    # the pre-signed URL in the event lets its holder answer in our place
-    logger.info("request %s", json.dumps({name: value for name, value in event.items() if name != "ResponseURL"}))
+    logger.info("request %s", answer.without_url(event))
     physical_id = event.get("PhysicalResourceId", NO_IMAGE)
+    reason = None
     try:
         if event["RequestType"] != "Delete":
             physical_id = pin(event, read_parameter)
-        answer = {"Status": "SUCCESS", "Data": {"ImageId": physical_id.partition("@")[0]}}
     except Exception as error:
         logger.exception("failed")
-        answer = {"Status": "FAILED", "Reason": _reason(event, error, context)}
-    send(event, physical_id, answer)
+        reason = _reason(event, error, context)
+    image = {} if reason else {"ImageId": physical_id.partition("@")[0]}
+    answer.send(event, physical_id, reason=reason, data=image)
 
 
 def pin(event: dict[str, Any], read: Callable[[str], str]) -> str:
@@ -79,29 +76,9 @@ def read_parameter(
             sleep(3)
 
 
-def send(event: dict[str, Any], physical_id: str, answer: dict[str, Any]) -> None:
-    """Send an answer, several times if need be: without it CloudFormation waits until its own time-out."""
-    same = {name: event[name] for name in ("StackId", "RequestId", "LogicalResourceId")}
-    body = json.dumps({**answer, **same, "PhysicalResourceId": physical_id}).encode()
-    url = event["ResponseURL"]  # made by CloudFormation
-    request = urllib.request.Request(url, data=body, method="PUT", headers={"Content-Type": ""})  # noqa: S310
-    for attempt in range(1, _SEND_ATTEMPTS + 1):
-        try:
-            with urllib.request.urlopen(request, timeout=10):  # noqa: S310
-                return
-        except (OSError, http.client.HTTPException) as error:
-            # an HTTPError's text has no URL in it
-            logger.warning("answer %d of %d was not taken: %s", attempt, _SEND_ATTEMPTS, error)
-            if attempt == _SEND_ATTEMPTS:
-                raise
-            time.sleep(2**attempt)
-
-
 def _reason(event: dict[str, Any], error: Exception, context: Any) -> str:
     name = event.get("ResourceProperties", {}).get("ParameterName")
-    text = (
-        f"the image parameter {name} could not be read: {type(error).__name__}: {error}. "
+    return (
+        f"the image parameter {name} could not be read: {type(error).__name__}: {str(error)[:1000]}. "
         f"See log stream {getattr(context, 'log_stream_name', 'unknown')}"
     )
-    # JSON writes a character in up to 12 bytes; the rest of the answer needs less than a quarter of the limit
-    return text[: _RESPONSE_LIMIT // 16]

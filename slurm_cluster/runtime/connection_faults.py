@@ -1,0 +1,130 @@
+"""Faults between machines: connections that are blocked on the way or by a host, and ports that nobody serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from slurm_cluster.model.flows import Flow
+from slurm_cluster.runtime.connections import Connection, End, label, rule_for, tried
+from slurm_cluster.runtime.evidence import HEAD, Evidence
+from slurm_cluster.runtime.fault import Code, Verdict
+
+CODES = {
+    "controller-rpc": Code.CONTROLLER_RPC_BLOCKED,
+    "node-rpc": Code.NODE_RPC_BLOCKED,
+    "srun-io": Code.SRUN_IO_BLOCKED,
+    "message-tree": Code.WORKER_TO_WORKER_BLOCKED,
+    "srun-io-in-job": Code.WORKER_TO_WORKER_BLOCKED,
+    "mpi": Code.WORKER_TO_WORKER_BLOCKED,
+    "controller-to-srun-in-job": Code.HEAD_TO_WORKER_BLOCKED,
+}
+"""Kind of verdict by flow, in the order in which a cluster needs them."""
+
+_IN_JOB_FIRST = ("message-tree", "srun-io-in-job", "mpi", "controller-to-srun-in-job")
+
+
+def controller(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield that workers do not get through to slurmctld."""
+    yield from _faults(evidence, ["controller-rpc"])
+
+
+def others(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield every other fault between machines, those first that the failed check is about."""
+    ids = [name for name in CODES if name != "controller-rpc"]
+    if any(check["name"].startswith("srun-in-job") for check in _failed_checks(evidence)):
+        ids.sort(key=lambda name: name not in ("node-rpc", *_IN_JOB_FIRST))
+    yield from _faults(evidence, ids)
+
+
+def _failed_checks(evidence: Evidence) -> list[dict[str, str]]:
+    return [check for check in (evidence.gate or {}).get("checks", ()) if check["passed"] is False]
+
+
+def _faults(evidence: Evidence, flow_ids: Sequence[str]) -> Iterator[Verdict]:
+    connections = tried(evidence)
+    for flow_id in flow_ids:
+        ours = [item for item in connections if item.flow.id == flow_id]
+        for end, fault in _FAULTS.items():
+            found = [item for item in ours if item.end is end]
+            if found and (verdict := fault(evidence, found, connections)) is not None:
+                yield verdict
+
+
+def _blocked(evidence: Evidence, found: Sequence[Connection], connections: Sequence[Connection]) -> Verdict:
+    first = found[0]
+    pair = [item for item in connections if (item.opener, item.listener) == (first.opener, first.listener)]
+    ports = sorted({item.port for item in found if item in pair})
+    open_ports = sorted({item.port for item in pair if item.end is End.SERVED})
+    besides = f", while TCP {_listed(open_ports)} there answers" if open_ports else ""
+    pairs = len({(item.opener, item.listener) for item in found})
+    more = f" The same holds for {pairs - 1} more pair{'s' if pairs > 2 else ''} of nodes." if pairs > 1 else ""
+    return Verdict(
+        code=CODES[first.flow.id],
+        node=first.opener if first.opener != HEAD else first.listener,
+        sentence=f"{first.flow.id}: {first.opener} cannot open TCP {_listed(ports)} on {first.listener}: "
+        f"the SYNs left, {label(first.listener)} looked for them and none arrived{besides}.{more} "
+        f"Slurm uses it for: {first.flow.purpose}.",
+        change=_rule(evidence, first.flow),
+    )
+
+
+def _rule(evidence: Evidence, flow: Flow) -> str:
+    opener = evidence.groups.get(flow.opener, f"the {flow.opener}'s security group")
+    listener = evidence.groups.get(flow.listener, f"the {flow.listener}'s security group")
+    ports = rule_for(flow, evidence.ports).ports
+    return (
+        f"Add to security group {listener} ({flow.listener}) the rule: inbound TCP {ports} from security group "
+        f"{opener} ({flow.opener}). If it has that, look at the outbound rules of {opener} and at network ACLs."
+    )
+
+
+def _filtered(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connection]) -> Verdict:
+    first = found[0]
+    ports = sorted({item.port for item in found if item.listener == first.listener})
+    return Verdict(
+        code=Code.HOST_FIREWALL,
+        node=first.listener,
+        sentence=f"{label(first.listener)} itself drops TCP {_listed(ports)} from {first.opener}: the SYN reached its "
+        f"interface and was not accepted. Security groups let it through. Slurm uses it for: {first.flow.purpose}.",
+        change=f"Open it in the packet filter of {label(first.listener)} (nft list ruleset; ufw, firewalld), or turn "
+        "that off: the security groups guard the cluster.",
+    )
+
+
+def _kept(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connection]) -> Verdict:
+    first = found[0]
+    ports = sorted({item.port for item in found if item.opener == first.opener})
+    return Verdict(
+        code=Code.HOST_FIREWALL,
+        node=first.opener,
+        sentence=f"{label(first.opener)} itself keeps back its connections to TCP {_listed(ports)} of "
+        f"{label(first.listener)}: no SYN left its interface. Slurm uses it for: {first.flow.purpose}.",
+        change=f"Look at routes and packet filter of {label(first.opener)} (ip route; nft list ruleset; ufw).",
+    )
+
+
+def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connection]) -> Verdict | None:
+    first = found[0]
+    name = "slurmctld" if first.listener == HEAD else "slurmd"
+    status = evidence.fact(first.listener, "status") or {}
+    if status.get("state") != "ready":
+        return None  # its daemon is started last
+    return Verdict(
+        code=Code.SLURMCTLD_DOWN if first.listener == HEAD else Code.SLURMD_DOWN,
+        node=first.listener,
+        sentence=f"nothing listens on TCP {first.port} of {label(first.listener)}: it refused a connection from "
+        f"{first.opener}, so the way there is open and {name} is not.",
+        change=f"Start it there (systemctl restart {name}) and see why it stopped: journalctl -u {name}.",
+    )
+
+
+def _listed(ports: Sequence[int]) -> str:
+    return ", ".join(map(str, ports))
+
+
+_FAULTS = {
+    End.ON_THE_WAY: _blocked,
+    End.AT_THE_HOST: _filtered,
+    End.AT_THE_OPENER: _kept,
+    End.NOBODY: _unserved,
+}

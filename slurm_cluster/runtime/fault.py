@@ -1,0 +1,71 @@
+"""A fault of a cluster: what kind, where, by which evidence, and what to change."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+REASON_LENGTH = 600
+_CHANGE_LENGTH = 250
+
+
+class Code(StrEnum):
+    """Kinds of verdict; part of the interface."""
+
+    BOOTSTRAP_FAILED = "bootstrap-failed"
+    APPLY_FAILED = "apply-failed"
+    INSTANCE_NOT_RUNNING = "instance-not-running"
+    AGENT_NEVER_ONLINE = "agent-never-online"
+    NAME_DOES_NOT_RESOLVE = "name-does-not-resolve"
+    MUNGE_DOWN = "munge-down"
+    MUNGE_KEY_DIFFERS = "munge-key-differs"
+    CLOCK_DIFFERS = "clock-differs"
+    SLURMCTLD_DOWN = "slurmctld-down"
+    SLURMD_DOWN = "slurmd-down"
+    HOST_FIREWALL = "host-firewall"
+    CONTROLLER_RPC_BLOCKED = "controller-rpc-blocked"
+    NODE_RPC_BLOCKED = "node-rpc-blocked"
+    SRUN_IO_BLOCKED = "srun-io-blocked"
+    WORKER_TO_WORKER_BLOCKED = "worker-to-worker-blocked"
+    HEAD_TO_WORKER_BLOCKED = "head-to-worker-blocked"
+    NODE_REFUSED = "node-refused"
+    NODE_NEVER_REGISTERED = "node-never-registered"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Why the cluster is not ready.
+
+    Args:
+        code: kind.
+        node: the machine it is about, ``head`` or a Slurm node name; empty where it is none in particular.
+        sentence: what was found and by which evidence.
+        change: what to do.
+    """
+
+    code: Code
+    node: str
+    sentence: str
+    change: str
+
+    @property
+    def certain(self) -> bool:
+        """Whether waiting longer cannot help: a cause was found and not only an absence."""
+        return self.code not in (Code.UNKNOWN, Code.NODE_NEVER_REGISTERED)
+
+    @property
+    def reason(self) -> str:
+        """One text of at most 600 characters, for CloudFormation."""
+        change = _cut(self.change, _CHANGE_LENGTH)
+        return f"{_cut(f'{self.code}: {self.sentence}', REASON_LENGTH - 1 - len(change))} {change}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return asdict(self)
+
+
+def _cut(text: str, length: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else flat[: length - 3] + "..."

@@ -1,0 +1,1 @@
+"""Functions behind the custom resources: one folder each, and what all of them share."""

@@ -1,0 +1,1 @@
+"""Custom resource behind SmokeTest: a cluster is ready when a job ran on each of its static workers."""

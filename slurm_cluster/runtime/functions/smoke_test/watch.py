@@ -1,0 +1,241 @@
+"""Follows a cluster until a job ran on each of its static workers, or until it is known why none will."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_cluster.model.node_files import COMMAND, INSTALL_DIR
+from slurm_cluster.runtime import probe_plan, verdict
+from slurm_cluster.runtime.evidence import HEAD, Answer, Evidence, Machine
+from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud, Instance
+from slurm_cluster.runtime.functions.smoke_test.investigation import Commands, investigate, last_failure
+from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
+from slurm_cluster.runtime.verdict import Verdict
+
+logger = logging.getLogger()
+
+POLL_SECONDS = 3.0
+LOOK_SECONDS = 15.0
+"""Between two looks at machines, consoles and bootstraps."""
+
+AGENT_SECONDS = 300
+"""How long after its start an instance may be without an SSM agent: the first boot may have to install it."""
+
+PATIENCE_SECONDS = 120
+"""The same after the request came, for an instance that started long before."""
+
+SETTLE_SECONDS = 30
+"""How long workers may need once the head is ready, before it is looked into why they do not come."""
+
+AGAIN_SECONDS = 60
+"""Between two searches for a cause when the first found none."""
+
+DIAGNOSIS_SECONDS = 180
+"""Kept at the end of the budget to find out why."""
+
+_MOST_MACHINES = 20
+"""Workers that are looked at in one turn: the cause of one is the cause of most."""
+
+_GONE = frozenset({"stopping", "stopped", "shutting-down", "terminated"})
+_ONLINE = "Online"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """How it ended.
+
+    Args:
+        evidence: what was found out on the way.
+        verdict: why the cluster is not ready; None when it is.
+    """
+
+    evidence: Evidence
+    verdict: Verdict | None = None
+
+    def data(self) -> dict[str, str]:
+        """Return the attributes of the custom resource."""
+        gate = self.evidence.gate or {}
+        hosts = gate.get("nodes") or {}
+        return {
+            "Hosts": ",".join(f"{node}={str(host).split('.')[0]}" for node, host in hosts.items()) or "not tested",
+            "Output": str(gate.get("output") or ""),
+        }
+
+
+def gate_script(request: Request, settings: Settings, wait_seconds: int) -> str:
+    """Return the script that has the head apply its parameters, wait for its workers, and test."""
+    arguments = [
+        *("gate", "--request-id", request.request_id, "--phase", "update" if request.is_update else "create"),
+        *("--on-update", settings.on_update, "--wait", str(wait_seconds)),
+    ]
+    return (
+        # user data may still be installing what brings the programs
+        f"n=0\nuntil [ -x {COMMAND} ]; do n=$((n + 1)); [ $n -lt {wait_seconds // 2} ] || exit 127; sleep 2; done\n"
+        # programs of a release that had no gate bring those that have one
+        f"[ -e {INSTALL_DIR}/current/slurm_cluster/runtime/node/gate.py ] || {COMMAND} apply > /dev/null\n"
+        f"exec {COMMAND} {shlex.join(arguments)}\n"
+    )
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """One request, as far as one invocation of the function follows it.
+
+    Args:
+        request: what is asked for.
+        settings: how.
+        progress: how far it is; changed on the way.
+        cloud: AWS.
+        clock: seconds since the epoch.
+        sleep: waits.
+    """
+
+    request: Request
+    settings: Settings
+    progress: Progress
+    cloud: Cloud
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    _looked: float = field(default=float("-inf"), init=False)
+
+    @property
+    def deadline(self) -> float:
+        """When the search for the cause begins, whatever goes on."""
+        return self.progress.started + self.settings.budget_seconds - DIAGNOSIS_SECONDS
+
+    @property
+    def commands(self) -> Commands:
+        """Runs commands on the machines."""
+        return Commands(cloud=self.cloud, clock=self.clock, sleep=self.sleep)
+
+    def run(self, until: float) -> Finding | None:
+        """Return how it ended, None when ``until`` comes first."""
+        while True:
+            now = self.clock()
+            finding = self._gate(now) or (self._look(now) if now - self._looked >= LOOK_SECONDS else None)
+            if finding is None and now >= self.deadline:
+                finding = self._conclude(self._machines(self._instances()), final=True)
+            if finding is not None or now >= until:
+                return finding
+            self.sleep(POLL_SECONDS)
+
+    def report(self, finding: Finding) -> dict[str, Any]:
+        """Return everything that is known, for the log group."""
+        found = finding.verdict
+        return {
+            "request_id": self.request.request_id,
+            "request_type": self.request.request_type,
+            "stack_id": self.request.stack_id,
+            "passed": found is None,
+            "verdict": found.to_dict() if found else None,
+            "findings": [item.to_dict() for item in verdict.findings(finding.evidence)] if found else [],
+            "evidence": finding.evidence.to_dict(),
+        }
+
+    def _gate(self, now: float) -> Finding | None:
+        """Return the end of the gate on the head, None before it."""
+        if not self.progress.command:
+            return None
+        head = self.request.instances[HEAD]
+        outcome = self.commands.outcome(self.progress.command, head, now - self.progress.sent)
+        if outcome is None:
+            return None
+        gate = probe_plan.answer(outcome.stdout, outcome.why)
+        logger.info("the gate on the head ended: %s", outcome.why)
+        if outcome.succeeded and gate.get("passed") is True:
+            return Finding(evidence=self._evidence({}, gate))
+        self.progress.command = ""
+        return self._conclude(self._machines(self._instances()), gate=gate, final=True)
+
+    def _look(self, now: float) -> Finding | None:
+        """Return a finding when something shows that waiting is of no use."""
+        self._looked = now
+        instances = self._instances()
+        machines = self._machines(instances)
+        if not self.progress.command and machines[HEAD].agent == _ONLINE:
+            self._send_gate(now)
+        trouble = [
+            *(f"{name} is {item.state}" for name, item in machines.items() if item.state in _GONE),
+            *(f"{name}: {item.failure}" for name, item in machines.items() if item.failure),
+            *(f"{name} has no agent" for name in self._late(now, machines, instances)),
+            *self._stuck(now, machines),
+        ]
+        if not trouble or (self.progress.looked is not None and now - self.progress.looked < AGAIN_SECONDS):
+            return None
+        logger.info("looking for the cause of: %s", "; ".join(trouble))
+        return self._conclude(machines, final=False)
+
+    def _send_gate(self, now: float) -> None:
+        wait = max(60, int(self.deadline - now))
+        sent = self.cloud.send(
+            [self.request.instances[HEAD]], gate_script(self.request, self.settings, wait), wait + DIAGNOSIS_SECONDS
+        )
+        self.progress.command, self.progress.sent = sent.get(self.request.instances[HEAD], ""), now
+
+    def _late(self, now: float, machines: dict[str, Machine], instances: dict[str, Instance]) -> Iterable[str]:
+        """Yield the machines whose agent should be there by now; workers only if the head waits for them."""
+        if now < self.progress.started + PATIENCE_SECONDS:
+            return
+        for name in [HEAD, *(self._waited_for() if self._head_settled(now) else [])]:
+            instance = instances.get(machines[name].instance_id)
+            if instance and machines[name].agent != _ONLINE and now > instance.launched + AGENT_SECONDS:
+                yield name
+
+    def _stuck(self, now: float, machines: dict[str, Machine]) -> Iterable[str]:
+        """Yield what the bootstraps of the machines say of being stuck or failed."""
+        names = [*([HEAD] if self.progress.head_ready is None else []), *self._waited_for()]
+        online = [name for name in names if machines[name].agent == _ONLINE][:_MOST_MACHINES]
+        calls = {name: probe_plan.status_call(name) for name in online}
+        answers = self.commands.run_all(list(calls.values()), self.request.instances)
+        for name, call in calls.items():
+            status = answers[call.id].get("status") or {}
+            if status.get("state") == "ready":
+                if name == HEAD:
+                    self.progress.head_ready = now
+                else:
+                    self.progress.ready.append(name)
+            elif probe_plan.stuck(answers[call.id]) and (status.get("state") == "failed" or self._head_settled(now)):
+                yield f"{name} is in step {status.get('step')} ({status.get('state')})"
+
+    def _head_settled(self, now: float) -> bool:
+        return self.progress.head_ready is not None and now - self.progress.head_ready >= SETTLE_SECONDS
+
+    def _waited_for(self) -> list[str]:
+        done = set(self.progress.ready)
+        return [name for name in self.request.instances if name != HEAD and name not in done]
+
+    def _instances(self) -> dict[str, Instance]:
+        return self.cloud.instances(list(self.request.instances.values()))
+
+    def _machines(self, instances: dict[str, Instance]) -> dict[str, Machine]:
+        """Return what AWS says of every machine; the consoles of those whose agent does not answer."""
+        agents = self.cloud.agents(list(self.request.instances.values()))
+        silent = [name for name in (HEAD, *self._waited_for()) if agents.get(self.request.instances[name]) != _ONLINE]
+        return {
+            name: Machine(
+                instance_id=instance_id,
+                state=instances[instance_id].state if instance_id in instances else "",
+                agent=agents.get(instance_id, ""),
+                failure=last_failure(self.cloud.console(instance_id)) if name in silent[:_MOST_MACHINES] else "",
+            )
+            for name, instance_id in self.request.instances.items()
+        }
+
+    def _evidence(self, machines: dict[str, Machine], gate: Answer | None) -> Evidence:
+        return Evidence(machines=machines, groups=self.request.groups, ports=self.request.ports, gate=gate)
+
+    def _conclude(self, machines: dict[str, Machine], *, gate: Answer | None = None, final: bool) -> Finding | None:
+        """Search for the cause; return it if it is certain, or if this is the end."""
+        evidence = investigate(self.commands, self.request, self._evidence(machines, gate))
+        found = verdict.diagnose(evidence)
+        logger.info("found: %s", found.reason)
+        if not (final or found.certain):
+            self.progress.looked = self.clock()
+            return None
+        if self.progress.command:
+            self.cloud.cancel(self.progress.command, self.request.instances[HEAD])
+        return Finding(evidence=evidence, verdict=found)

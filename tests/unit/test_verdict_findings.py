@@ -1,0 +1,433 @@
+"""Each verdict from its evidence, and from what looks like it none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from slurm_cluster.model.flows import SlurmPorts
+from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence, console_failure, parse_failure
+from slurm_cluster.runtime.fault import REASON_LENGTH
+from slurm_cluster.runtime.verdict import Code, Verdict, diagnose, findings
+from tests.unit.verdict_cases import (
+    ADDRESSES,
+    FIRST,
+    GROUPS,
+    HEAD_HOST,
+    NARROW,
+    SECOND,
+    STOPPED_UNIT,
+    Case,
+    gate_result,
+    hostname,
+    never_registered,
+    srun_failed,
+)
+
+BLOCKED = {code for code in Code if code.endswith("-blocked")}
+
+
+def verdict(change: Callable[[Case], object], case: Case | None = None) -> Verdict:
+    case = case or Case()
+    change(case)
+    found = diagnose(case.evidence())
+    assert len(found.reason) <= REASON_LENGTH
+    assert found.reason.startswith(f"{found.code}: ")
+    return found
+
+
+def test_where_no_probe_finds_a_fault_the_cause_is_unknown_and_not_the_network() -> None:
+    found = diagnose(Case().evidence())
+    assert (found.code, found.certain) == (Code.UNKNOWN, False)
+    assert "srun:cpu" in found.sentence
+    assert "no end after 60 seconds" in found.sentence
+    for word in ("network", "blocked", "security group", "TCP"):
+        assert word not in found.reason
+
+
+def test_srun_io_names_ports_both_groups_and_the_rule() -> None:
+    case = Case()
+    case.drop(SECOND, HEAD)
+    found = verdict(lambda case: case.drop(FIRST, HEAD), case)
+    assert (found.code, found.node, found.certain) == (Code.SRUN_IO_BLOCKED, FIRST, True)
+    assert (
+        f"srun-io: {FIRST} cannot open TCP 1024, 33279, 65535 on head: the SYNs left, the head looked for them "
+        "and none arrived, while TCP 6817 there answers. The same holds for 1 more pair of nodes."
+    ) in found.sentence
+    assert found.change.startswith(
+        f"Add to security group {GROUPS['head']} (head) the rule: inbound TCP 1024-65535 from security group "
+        f"{GROUPS['worker']} (worker)."
+    )
+    assert found.change in found.reason
+
+
+def test_a_narrow_srun_range_is_probed_and_named() -> None:
+    found = verdict(lambda case: case.drop(FIRST, HEAD), Case(NARROW))
+    assert found.code is Code.SRUN_IO_BLOCKED
+    assert "TCP 61000, 62000, 63000" in found.sentence
+    assert "inbound TCP 61000-63000" in found.change
+
+
+def test_part_of_the_srun_range_is_enough_to_name_it() -> None:
+    found = verdict(lambda case: case.drop(FIRST, HEAD, 1024, 65535))
+    assert found.code is Code.SRUN_IO_BLOCKED
+    assert "cannot open TCP 1024, 65535 on head" in found.sentence
+    assert "while TCP 6817, 33279 there answers" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("opener", "listener", "ports", "code", "rule", "groups"),
+    [
+        (FIRST, HEAD, [6817], Code.CONTROLLER_RPC_BLOCKED, "inbound TCP 6817 ", ("head", "worker")),
+        (HEAD, FIRST, [6818], Code.NODE_RPC_BLOCKED, "inbound TCP 6818 ", ("worker", "head")),
+        (HEAD, FIRST, [], Code.HEAD_TO_WORKER_BLOCKED, "inbound TCP 1024-65535 ", ("worker", "head")),
+        (FIRST, SECOND, [], Code.WORKER_TO_WORKER_BLOCKED, "inbound TCP 0-65535 ", ("worker", "worker")),
+        (SECOND, FIRST, [6818], Code.WORKER_TO_WORKER_BLOCKED, "inbound TCP 0-65535 ", ("worker", "worker")),
+    ],
+)
+def test_every_pair_of_groups_has_its_verdict(
+    opener: str, listener: str, ports: list[int], code: Code, rule: str, groups: tuple[str, str]
+) -> None:
+    found = verdict(lambda case: case.drop(opener, listener, *ports))
+    assert found.code is code
+    assert rule in found.change
+    assert (
+        found.change.index(GROUPS[groups[0]]) < found.change.index("inbound") < found.change.rindex(GROUPS[groups[1]])
+    )
+
+
+def test_the_failed_check_decides_which_of_two_blocked_flows_comes_first() -> None:
+    def both(case: Case) -> None:
+        case.drop(FIRST, HEAD, 1024)
+        case.drop(FIRST, SECOND)
+
+    assert verdict(both).code is Code.SRUN_IO_BLOCKED
+    case = Case()
+    case.gate = srun_failed("srun-in-job:cpu")
+    assert verdict(both, case).code is Code.WORKER_TO_WORKER_BLOCKED
+    assert {found.code for found in findings(case.evidence())} == {Code.SRUN_IO_BLOCKED, Code.WORKER_TO_WORKER_BLOCKED}
+
+
+def _refused_early(case: Case) -> None:
+    case.meetings[HEAD]["meeting"].update(listening=[])
+    for port in (1024, 33279, 65535):
+        case.connection(FIRST, HEAD, port, "refused")
+
+
+def _nobody_looked(case: Case) -> None:
+    case.drop(FIRST, HEAD)
+    case.meetings[HEAD]["meeting"].update(watching=False, arrived=[])
+
+
+def _no_answer_there(case: Case) -> None:
+    case.drop(FIRST, HEAD)
+    case.meetings[HEAD] = {UNANSWERED: "TimedOut"}
+
+
+def _no_answers(case: Case) -> None:
+    case.meetings.clear()
+    case.facts = {FIRST: {UNANSWERED: "TimedOut"}}
+
+
+LOOK_ALIKES: dict[str, tuple[Callable[[Case], object], Code]] = {
+    "refused, as nobody listened yet": (_refused_early, Code.UNKNOWN),
+    "timed out, but the other end was not looking": (_nobody_looked, Code.UNKNOWN),
+    "timed out, and the other end gave no answer": (_no_answer_there, Code.UNKNOWN),
+    "timed out, but the SYN had arrived": (
+        lambda case: case.connection(FIRST, HEAD, 33279, "timeout", arrived=True),
+        Code.HOST_FIREWALL,
+    ),
+    "refused although the probe listened": (
+        lambda case: case.connection(FIRST, HEAD, 33279, "refused", arrived=True),
+        Code.HOST_FIREWALL,
+    ),
+    "timed out, and no SYN had left": (
+        lambda case: case.connection(FIRST, HEAD, 33279, "timeout", arrived=False, left=False),
+        Code.HOST_FIREWALL,
+    ),
+    "timed out, and nobody saw whether a SYN left": (
+        lambda case: case.connection(FIRST, HEAD, 33279, "timeout", arrived=False, left=None),
+        Code.UNKNOWN,
+    ),
+    "no route": (lambda case: case.connection(FIRST, HEAD, 33279, "unreachable", arrived=False), Code.UNKNOWN),
+    "slurmd refuses": (lambda case: case.connection(HEAD, FIRST, 6818, "refused"), Code.SLURMD_DOWN),
+    "slurmctld refuses": (lambda case: case.connection(FIRST, HEAD, 6817, "refused"), Code.SLURMCTLD_DOWN),
+    "no probe was answered": (_no_answers, Code.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_what_looks_like_a_blocked_flow_and_is_none(name: str) -> None:
+    change, code = LOOK_ALIKES[name]
+    found = verdict(change)
+    assert found.code is code
+    assert not {item.code for item in findings(_changed(change))} & BLOCKED
+
+
+def _changed(change: Callable[[Case], object]) -> Evidence:
+    case = Case()
+    change(case)
+    return case.evidence()
+
+
+LOWER_LAYERS: dict[str, tuple[Callable[[Case], object], Code, str]] = {
+    "slurmctld stopped": (lambda case: case.facts[HEAD].update(slurm=STOPPED_UNIT), Code.SLURMCTLD_DOWN, HEAD),
+    "slurmctld hangs": (lambda case: case.facts[HEAD].update(controller=False), Code.SLURMCTLD_DOWN, HEAD),
+    "slurmd stopped": (lambda case: case.facts[FIRST].update(slurm=STOPPED_UNIT), Code.SLURMD_DOWN, FIRST),
+    "munge stopped": (lambda case: case.facts[SECOND].update(munge=STOPPED_UNIT), Code.MUNGE_DOWN, SECOND),
+    "another key": (
+        lambda case: case.meetings[FIRST].update(
+            credential={"decoded": False, "status": "Error: Invalid credential", "age": None}
+        ),
+        Code.MUNGE_KEY_DIFFERS,
+        FIRST,
+    ),
+    "clock behind": (
+        lambda case: case.meetings[FIRST].update(
+            credential={"decoded": False, "status": "Rewound credential (16)", "age": -421}
+        ),
+        Code.CLOCK_DIFFERS,
+        FIRST,
+    ),
+    "clock ahead": (
+        lambda case: case.meetings[FIRST].update(
+            credential={"decoded": False, "status": "Expired credential (15)", "age": 634}
+        ),
+        Code.CLOCK_DIFFERS,
+        FIRST,
+    ),
+    "head does not resolve": (
+        lambda case: case.meetings[FIRST]["names"].update({HEAD_HOST: {"addresses": [], "problem": "no such name"}}),
+        Code.NAME_DOES_NOT_RESOLVE,
+        FIRST,
+    ),
+    "head resolves to another machine": (
+        lambda case: case.meetings[FIRST]["names"].update({HEAD_HOST: {"addresses": ["10.9.9.9"], "problem": ""}}),
+        Code.NAME_DOES_NOT_RESOLVE,
+        FIRST,
+    ),
+    "worker does not resolve on the head": (
+        lambda case: case.meetings[HEAD]["names"].update(
+            {hostname(FIRST): {"addresses": [], "problem": "no such name"}}
+        ),
+        Code.NAME_DOES_NOT_RESOLVE,
+        HEAD,
+    ),
+    "instance stopped": (
+        lambda case: case.machines.update({FIRST: replace(case.machines[FIRST], state="stopped", agent="")}),
+        Code.INSTANCE_NOT_RUNNING,
+        FIRST,
+    ),
+    "agent never came": (
+        lambda case: case.machines.update({FIRST: replace(case.machines[FIRST], agent="")}),
+        Code.AGENT_NEVER_ONLINE,
+        FIRST,
+    ),
+    "bootstrap failed": (
+        lambda case: case.facts[FIRST].update(
+            status={"state": "failed", "step": "packages", "reason": "no route to the mirror", "seconds": 3}
+        ),
+        Code.BOOTSTRAP_FAILED,
+        FIRST,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOWER_LAYERS)
+@pytest.mark.parametrize("blocked_too", [False, True], ids=["alone", "with srun I/O blocked"])
+def test_lower_layers_come_first_whatever_else_is_wrong(name: str, blocked_too: bool) -> None:
+    change, code, node = LOWER_LAYERS[name]
+    case = Case()
+    if blocked_too:
+        case.drop(FIRST, HEAD)
+    found = verdict(change, case)
+    assert (found.code, found.node, found.certain) == (code, node, True)
+    assert (Code.SRUN_IO_BLOCKED in {item.code for item in findings(case.evidence())}) is blocked_too
+    if not blocked_too:
+        assert not {item.code for item in findings(case.evidence())} & BLOCKED
+        assert "security group" not in found.reason
+
+
+def test_evidence_is_in_the_sentence() -> None:
+    assert (
+        "slurmd.service is inactive (dead, result success); its journal ends: terminated"
+        in verdict(LOWER_LAYERS["slurmd stopped"][0]).sentence
+    )
+    assert "Error: Invalid credential" in verdict(LOWER_LAYERS["another key"][0]).sentence
+    assert "by about 421 seconds" in verdict(LOWER_LAYERS["clock behind"][0]).sentence
+    assert (
+        f"{HEAD_HOST} does not resolve (no such name); the head has the address {ADDRESSES[HEAD]}"
+        in verdict(LOWER_LAYERS["head does not resolve"][0]).sentence
+    )
+    assert "resolves to 10.9.9.9" in verdict(LOWER_LAYERS["head resolves to another machine"][0]).sentence
+    assert "failed in step packages: no route to the mirror" in verdict(LOWER_LAYERS["bootstrap failed"][0]).sentence
+
+
+def test_a_key_that_no_worker_shares_is_the_heads() -> None:
+    def all_fail(case: Case) -> None:
+        for node in (FIRST, SECOND):
+            case.meetings[node]["credential"] = {"decoded": False, "status": "Invalid credential (14)", "age": None}
+
+    found = verdict(all_fail)
+    assert (found.code, found.node) == (Code.MUNGE_KEY_DIFFERS, HEAD)
+    assert "on every worker asked" in found.sentence
+
+
+WAITING = {"state": "failed", "step": "head", "reason": "slurmctld does not answer this node: authentication error"}
+
+
+def test_a_boot_that_failed_while_waiting_for_the_head_is_put_down_to_what_kept_it() -> None:
+    case = Case()
+    case.gate = None
+    case.statuses[FIRST] = WAITING
+    case.facts[FIRST]["status"] = WAITING
+    assert verdict(lambda _: None, case).code is Code.BOOTSTRAP_FAILED, "nothing explains it"
+    assert "step head: slurmctld does not answer this node" in verdict(lambda _: None, case).sentence
+    assert verdict(LOWER_LAYERS["another key"][0], case).code is Code.MUNGE_KEY_DIFFERS
+    assert verdict(lambda case: case.drop(FIRST, HEAD, 6817), case).code is Code.CONTROLLER_RPC_BLOCKED
+
+
+def test_a_worker_whose_slurmd_is_not_due_yet_is_not_called_down() -> None:
+    case = Case()
+    case.gate = None
+    case.facts[FIRST].update(
+        status={"state": "running", "step": "head", "reason": None, "seconds": 70}, slurm=STOPPED_UNIT
+    )
+    case.connection(HEAD, FIRST, 6818, "refused")
+    assert Code.SLURMD_DOWN not in {found.code for found in findings(case.evidence())}
+
+
+def test_the_heads_bootstrap_fails_the_gate_at_once() -> None:
+    case = Case()
+    case.facts.clear()
+    case.meetings.clear()
+    case.gate = gate_result("bootstrap", failure={"step": "state-volume", "reason": "volume vol-1 is in another zone."})
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node) == (Code.BOOTSTRAP_FAILED, HEAD)
+    assert "step state-volume: volume vol-1 is in another zone. " in found.reason
+
+
+def test_what_apply_says_is_the_reason() -> None:
+    case = Case()
+    case.gate = gate_result(
+        "apply", failure={"step": "apply", "reason": "the rendered Slurm configuration is not valid"}
+    )
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node) == (Code.APPLY_FAILED, HEAD)
+    assert "not valid" in found.sentence
+
+
+CONSOLE = (
+    "[  9.1] cloud-init[500]: hello\r\n[ 10.2] slurm-cluster: FAILED step=user-data:bundle reason=no such key\r\nlogin:"
+)
+
+
+def test_a_console_tells_of_a_boot_whose_agent_never_came() -> None:
+    line = console_failure(CONSOLE)
+    assert line == "slurm-cluster: FAILED step=user-data:bundle reason=no such key"
+    assert parse_failure(line) == ("user-data:bundle", "no such key")
+    case = Case()
+    case.gate = None
+    case.facts.clear()
+    case.meetings.clear()
+    case.machines[HEAD] = replace(case.machines[HEAD], agent="", failure=line)
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node) == (Code.BOOTSTRAP_FAILED, HEAD)
+    assert "user-data:bundle: no such key" in found.sentence
+
+
+def test_a_console_without_such_a_line_tells_nothing() -> None:
+    assert console_failure("Linux version 6.12\nslurm-cluster: fine\n") == ""
+
+
+def test_a_failure_that_the_present_boot_has_overcome_counts_no_more() -> None:
+    case = Case()
+    case.machines[FIRST] = replace(case.machines[FIRST], failure=console_failure(CONSOLE))
+    assert verdict(lambda _: None, case).code is Code.UNKNOWN
+
+
+def test_an_agent_that_may_still_come_is_no_finding() -> None:
+    case = Case()
+    case.gate = None
+    case.facts.clear()
+    case.meetings.clear()
+    case.machines = {node: replace(machine, agent="") for node, machine in case.machines.items()}
+    assert not verdict(lambda _: None, case).certain
+    case.final = True
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node) == (Code.AGENT_NEVER_ONLINE, HEAD)
+    assert "has never registered" in found.sentence
+
+
+def test_an_agent_of_a_node_that_is_not_in_question_does_not_matter() -> None:
+    case = Case()
+    case.gate = srun_failed(nodes=(FIRST,))
+    case.machines[SECOND] = replace(case.machines[SECOND], agent="ConnectionLost")
+    assert verdict(lambda _: None, case).code is Code.UNKNOWN
+
+
+def test_programs_that_user_data_did_not_bring_say_why() -> None:
+    case = Case()
+    case.gate = {UNANSWERED: "Failed: no slurm-cluster yet: slurm-cluster: FAILED step=user-data:packages reason=x"}
+    case.facts.clear()
+    case.meetings.clear()
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node) == (Code.BOOTSTRAP_FAILED, HEAD)
+    assert "step user-data:packages: x" in found.sentence
+
+
+def test_a_gate_without_a_result_is_unknown_and_says_so() -> None:
+    case = Case()
+    case.gate = {UNANSWERED: "TimedOut: no output"}
+    found = verdict(lambda _: None, case)
+    assert found.code is Code.UNKNOWN
+    assert "TimedOut: no output" in found.sentence
+
+
+def test_a_node_that_never_registered_and_nothing_explains_it() -> None:
+    case = Case()
+    case.gate = never_registered()
+    case.facts[FIRST]["log"] = ["slurmd: error: something odd"]
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node, found.certain) == (Code.NODE_NEVER_REGISTERED, FIRST, False)
+    for text in ("IDLE+CLOUD+POWERED_DOWN", "ready in step slurmd", "something odd"):
+        assert text in found.sentence
+    assert "security group" not in found.reason
+
+
+def test_a_node_that_slurmctld_refuses() -> None:
+    case = Case()
+    case.gate = never_registered(state="IDLE+CLOUD+INVALID_REG", reason="Low RealMemory")
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node) == (Code.NODE_REFUSED, FIRST)
+    assert "Low RealMemory" in found.sentence
+
+
+def test_a_fact_that_could_not_be_had_is_no_evidence() -> None:
+    case = Case()
+    for node in ADDRESSES:
+        case.facts[node].update(
+            {name: {"error": "no end after 10 seconds"} for name in ("munge", "slurm", "log", "status")}
+        )
+    case.facts[HEAD]["controller"] = {"error": "no end"}
+    case.meetings[FIRST]["meeting"] = {"error": "no end"}
+    assert verdict(lambda _: None, case).code is Code.UNKNOWN
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "ü" * 5000, "a\nb " * 2000])
+def test_a_reason_keeps_its_length_and_what_to_change(text: str) -> None:
+    case = Case()
+    case.gate = gate_result("apply", failure={"step": "apply", "reason": text})
+    found = diagnose(case.evidence())
+    assert len(found.reason) <= REASON_LENGTH
+    assert found.reason.endswith(found.change)
+    assert "\n" not in found.reason
+
+
+def test_evidence_goes_through_json_unchanged() -> None:
+    evidence = Case(NARROW).evidence()
+    assert Evidence.from_dict(json.loads(json.dumps(evidence.to_dict()))) == evidence
+    assert SlurmPorts() != evidence.ports
