@@ -95,7 +95,7 @@ def stuck(status: Answer) -> bool:
     return waiting and float(seen.get("seconds") or 0) >= STUCK_SECONDS
 
 
-def gate_call(request_id: str, *, phase: str, on_update: str, wait: int) -> ProbeCall:
+def gate_call(request_id: str, *, phase: str, on_update: str, wait: int, apply_only: bool = False) -> ProbeCall:
     """Return the call that runs the gate on the head.
 
     Args:
@@ -103,8 +103,10 @@ def gate_call(request_id: str, *, phase: str, on_update: str, wait: int) -> Prob
         phase: ``create`` or ``update``.
         on_update: ``free`` or ``all``.
         wait: seconds to wait for bootstrap and, after it, for the workers.
+        apply_only: whether it is enough that the head has taken up its configuration.
     """
-    options = ("--request-id", request_id, "--phase", phase, "--on-update", on_update, "--wait", str(wait))
+    options = ["--request-id", request_id, "--phase", phase, "--on-update", on_update, "--wait", str(wait)]
+    options += ["--apply-only"] if apply_only else []
     seconds = 2 * wait + _GATE_WORK_SECONDS
     return ProbeCall(id="gate", node=HEAD, argv=("slurm-cluster", "gate", *options), seconds=seconds)
 
