@@ -300,7 +300,8 @@ def main() -> None:
         build(app)
     except ValueError as error:
         sys.exit(f"slurm_cluster: {error}")
-    cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    packs = (cdk_nag.AwsSolutionsChecks, cdk_nag.NIST80053R5Checks, cdk_nag.HIPAASecurityChecks)
+    cdk.Validations.of(app).add_plugins(*(pack(app) for pack in packs))
     app.synth()
 
 

@@ -17,9 +17,16 @@ _AFTER_MUNGE = WAITING_STEPS | {"state-volume", "slurmctld"}
 _CLOCK_TROUBLE = ("expired", "rewound")
 
 
+def _in_question(evidence: Evidence) -> tuple[str, ...]:
+    """Return the machines that may be why the cluster is not ready: a worker only where the gate got as far as that."""
+    workers = evidence.workers if evidence.gate is None else questioned(evidence)
+    return tuple(node for node in (HEAD, *workers) if node in evidence.machines)
+
+
 def instances(evidence: Evidence) -> Iterator[Verdict]:
     """Yield instances that do not run, and boots that failed by themselves."""
-    for node, machine in evidence.machines.items():
+    for node in _in_question(evidence):
+        machine = evidence.machines[node]
         if machine.state not in _RUNNING:
             yield Verdict(
                 code=Code.INSTANCE_NOT_RUNNING,
@@ -27,7 +34,7 @@ def instances(evidence: Evidence) -> Iterator[Verdict]:
                 sentence=f"instance {machine.instance_id} of {label(node)} is {machine.state}.",
                 change="Start it, or have the stack replace it, and deploy again.",
             )
-    for node in evidence.machines:
+    for node in _in_question(evidence):
         failure = bootstrap_failure(evidence, node)
         if failure is not None and not (node != HEAD and failure[0] in WAITING_STEPS):
             yield _bootstrap_failed(evidence, node, *failure)
@@ -73,9 +80,9 @@ def agents(evidence: Evidence) -> Iterator[Verdict]:
     """Yield machines that Systems Manager cannot reach; none while they may still come."""
     if evidence.waiting:
         return
-    in_question = (HEAD, *(questioned(evidence) or (evidence.workers if evidence.gate is None else ())))
-    for node, machine in evidence.machines.items():
-        if machine.agent == "Online" or node not in in_question:
+    for node in _in_question(evidence):
+        machine = evidence.machines[node]
+        if machine.agent == "Online":
             continue
         how = f"is {machine.agent} now" if machine.agent else "has never registered"
         yield Verdict(

@@ -95,7 +95,7 @@ def stuck(status: Answer) -> bool:
     return waiting and float(seen.get("seconds") or 0) >= STUCK_SECONDS
 
 
-def gate_call(request_id: str, *, phase: str, on_update: str, wait: int) -> ProbeCall:
+def gate_call(request_id: str, *, phase: str, on_update: str, wait: int, apply_only: bool = False) -> ProbeCall:
     """Return the call that runs the gate on the head.
 
     Args:
@@ -103,8 +103,10 @@ def gate_call(request_id: str, *, phase: str, on_update: str, wait: int) -> Prob
         phase: ``create`` or ``update``.
         on_update: ``free`` or ``all``.
         wait: seconds to wait for bootstrap and, after it, for the workers.
+        apply_only: whether it is enough that the head has taken up its configuration.
     """
-    options = ("--request-id", request_id, "--phase", phase, "--on-update", on_update, "--wait", str(wait))
+    options = ["--request-id", request_id, "--phase", phase, "--on-update", on_update, "--wait", str(wait)]
+    options += ["--apply-only"] if apply_only else []
     seconds = 2 * wait + _GATE_WORK_SECONDS
     return ProbeCall(id="gate", node=HEAD, argv=("slurm-cluster", "gate", *options), seconds=seconds)
 
@@ -114,9 +116,12 @@ def plan(evidence: Evidence) -> list[ProbeCall]:
 
     First each machine in question says what it knows of itself; then, knowing all addresses, they meet.
     """
-    if not _reachable(evidence, HEAD) or _head_has_failed(evidence):
+    stage = (evidence.gate or {}).get("stage")
+    if not _reachable(evidence, HEAD) or stage == "bootstrap":
         return []
-    machines = [HEAD, *(name for name in suspects(evidence) if _reachable(evidence, name))]
+    # what keeps the head from its configuration is no worker
+    workers = [] if stage == "apply" else suspects(evidence)
+    machines = [HEAD, *(name for name in workers if _reachable(evidence, name))]
     facts = [_facts_call(name) for name in machines if f"facts:{name}" not in evidence.answers]
     if facts:
         return facts
@@ -166,11 +171,6 @@ def _points(wanted: PortRange) -> tuple[int, int, int]:
 def _reachable(evidence: Evidence, node: str) -> bool:
     machine = evidence.machines.get(node)
     return machine is not None and machine.agent == _ONLINE
-
-
-def _head_has_failed(evidence: Evidence) -> bool:
-    gate = evidence.gate or {}
-    return gate.get("stage") in ("bootstrap", "apply") and gate.get("failure") is not None
 
 
 def _facts_call(node: str) -> ProbeCall:

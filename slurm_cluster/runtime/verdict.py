@@ -16,8 +16,8 @@ __all__ = ["REASON_LENGTH", "Code", "Verdict", "diagnose", "findings"]
 _LAYERS = (
     machine_faults.instances,
     machine_faults.agents,
-    machine_faults.apply_failure,
     machine_faults.daemons,
+    machine_faults.apply_failure,
     machine_faults.names,
     connection_faults.controller,
     machine_faults.credentials,

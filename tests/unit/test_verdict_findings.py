@@ -318,6 +318,17 @@ def test_what_apply_says_is_the_reason() -> None:
     found = verdict(lambda _: None, case)
     assert (found.code, found.node) == (Code.APPLY_FAILED, HEAD)
     assert "not valid" in found.sentence
+    case.facts[HEAD]["munge"] = STOPPED_UNIT
+    assert verdict(lambda _: None, case).code is Code.MUNGE_DOWN, "what made it fail"
+
+
+def test_a_worker_that_somebody_stopped_is_not_why_the_head_failed() -> None:
+    case = Case()
+    case.gate = gate_result("apply", failure={"step": "apply", "reason": "x"})
+    case.machines[FIRST] = replace(case.machines[FIRST], state="stopped", agent="ConnectionLost")
+    case.facts = {HEAD: case.facts[HEAD]}
+    case.meetings.clear()
+    assert verdict(lambda _: None, case).code is Code.APPLY_FAILED
 
 
 CONSOLE = (

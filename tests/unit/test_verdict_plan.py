@@ -78,11 +78,13 @@ def test_what_cannot_be_reached_is_not_asked() -> None:
     assert plan(unanswered(case)) == []
 
 
-@pytest.mark.parametrize("stage", ["bootstrap", "apply"])
-def test_a_head_that_says_why_it_failed_needs_no_probe(stage: str) -> None:
+@pytest.mark.parametrize(("stage", "asked"), [("bootstrap", []), ("apply", ["facts:head"])])
+def test_where_the_head_itself_failed_no_worker_is_probed(stage: str, asked: list[str]) -> None:
     case = Case()
     case.gate = gate_result(stage, failure={"step": "x", "reason": "y"})
-    assert plan(unanswered(case)) == []
+    evidence = unanswered(case)
+    assert [call.id for call in plan(evidence)] == asked
+    assert plan(evidence.with_answers(dict.fromkeys(asked, case.facts[HEAD]))) == []
 
 
 @pytest.mark.parametrize(

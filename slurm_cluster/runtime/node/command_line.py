@@ -81,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help=f"after which a launch has failed (default: {smoke_test.LIMIT_SECONDS})",
     )
+    entrance.add_argument(
+        "--apply-only", action="store_true", help="pass when the configuration is applied, without any test"
+    )
     probe.add_parser(commands)
     return parser
 
@@ -125,7 +128,13 @@ def _gate(node: bootstrap.Node, options: argparse.Namespace, again: Callable[[],
                 addresses=lambda: instances.worker_addresses(node.aws.ec2, node.spec.cluster_id),
             )
             free_only = (options.phase, options.on_update) == ("update", gate.OnUpdate.FREE)
-            passage = gate.Gate(cluster, free_only=free_only, wait_seconds=options.wait, limit=options.limit)
+            passage = gate.Gate(
+                cluster,
+                free_only=free_only,
+                wait_seconds=options.wait,
+                limit=options.limit,
+                apply_only=options.apply_only,
+            )
             result = passage.pass_through()
             request.keep(result)
     print(gate.text({"request_id": options.request_id, "phase": options.phase, **result}))

@@ -74,6 +74,11 @@ class Request:
         )
 
     @property
+    def workers(self) -> list[str]:
+        """Names of the workers."""
+        return [name for name in self.instances if name != HEAD]
+
+    @property
     def is_update(self) -> bool:
         """Whether the cluster may have users already."""
         return self.request_type == "Update"

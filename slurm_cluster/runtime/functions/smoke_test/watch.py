@@ -11,10 +11,11 @@ from typing import Any
 from slurm_cluster.model.node_files import COMMAND, INSTALL_DIR
 from slurm_cluster.runtime import probe_plan, verdict
 from slurm_cluster.runtime.evidence import HEAD, Answer, Evidence, Machine
+from slurm_cluster.runtime.fault import Verdict
 from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud, Instance
 from slurm_cluster.runtime.functions.smoke_test.investigation import Commands, investigate, last_failure
 from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
-from slurm_cluster.runtime.verdict import Verdict
+from slurm_cluster.runtime.probe_plan import ProbeCall
 
 logger = logging.getLogger()
 
@@ -36,6 +37,9 @@ AGAIN_SECONDS = 60
 
 DIAGNOSIS_SECONDS = 180
 """Kept at the end of the budget to find out why."""
+
+NEW_SECONDS = 1800
+"""An instance that started so long before the request at most is one of this deployment's."""
 
 _MOST_MACHINES = 20
 """Workers that are looked at in one turn: the cause of one is the cause of most."""
@@ -66,18 +70,30 @@ class Finding:
         }
 
 
-def gate_script(request: Request, settings: Settings, wait_seconds: int) -> str:
-    """Return the script that has the head apply its parameters, wait for its workers, and test."""
-    arguments = [
-        *("gate", "--request-id", request.request_id, "--phase", "update" if request.is_update else "create"),
-        *("--on-update", settings.on_update, "--wait", str(wait_seconds)),
-    ]
+def is_apply_only(request: Request, settings: Settings) -> bool:
+    """Return whether it is enough that the head takes up its configuration."""
+    return not request.workers or (request.is_update and settings.on_update == "off")
+
+
+def gate_call(request: Request, settings: Settings, wait_seconds: int) -> ProbeCall:
+    """Return the call that has the head apply its parameters, wait for its workers, and test."""
+    return probe_plan.gate_call(
+        request.request_id,
+        phase="update" if request.is_update else "create",
+        on_update="all" if settings.on_update == "off" else settings.on_update,
+        wait=wait_seconds,
+        apply_only=is_apply_only(request, settings),
+    )
+
+
+def gate_script(call: ProbeCall, wait_seconds: int) -> str:
+    """Return the script of such a call."""
     return (
         # user data may still be installing what brings the programs
         f"n=0\nuntil [ -x {COMMAND} ]; do n=$((n + 1)); [ $n -lt {wait_seconds // 2} ] || exit 127; sleep 2; done\n"
         # programs of a release that had no gate bring those that have one
         f"[ -e {INSTALL_DIR}/current/slurm_cluster/runtime/node/gate.py ] || {COMMAND} apply > /dev/null\n"
-        f"exec {COMMAND} {shlex.join(arguments)}\n"
+        f"exec {COMMAND} {shlex.join(call.argv[1:])}\n"
     )
 
 
@@ -118,7 +134,7 @@ class Watch:
             now = self.clock()
             finding = self._gate(now) or (self._look(now) if now - self._looked >= LOOK_SECONDS else None)
             if finding is None and now >= self.deadline:
-                finding = self._conclude(self._machines(self._instances()), final=True)
+                finding = self._conclude(self._evidence(self._machines(self._instances())), final=True)
             if finding is not None or now >= until:
                 return finding
             self.sleep(POLL_SECONDS)
@@ -147,9 +163,9 @@ class Watch:
         gate = probe_plan.answer(outcome.stdout, outcome.why)
         logger.info("the gate on the head ended: %s", outcome.why)
         if outcome.succeeded and gate.get("passed") is True:
-            return Finding(evidence=self._evidence({}, gate))
+            return Finding(evidence=self._evidence({}, gate=gate))
         self.progress.command = ""
-        return self._conclude(self._machines(self._instances()), gate=gate, final=True)
+        return self._conclude(self._evidence(self._machines(self._instances()), gate=gate), final=True)
 
     def _look(self, now: float) -> Finding | None:
         """Return a finding when something shows that waiting is of no use."""
@@ -158,79 +174,114 @@ class Watch:
         machines = self._machines(instances)
         if not self.progress.command and machines[HEAD].agent == _ONLINE:
             self._send_gate(now)
+        late = list(self._late(now, machines, instances))
+        statuses = self._statuses(now, machines)
         trouble = [
             *(f"{name} is {item.state}" for name, item in machines.items() if item.state in _GONE),
             *(f"{name}: {item.failure}" for name, item in machines.items() if item.failure),
-            *(f"{name} has no agent" for name in self._late(now, machines, instances)),
-            *self._stuck(now, machines),
+            *(f"{name} has no agent" for name in late),
+            *self._stuck(now, statuses),
         ]
         if not trouble or (self.progress.looked is not None and now - self.progress.looked < AGAIN_SECONDS):
             return None
         logger.info("looking for the cause of: %s", "; ".join(trouble))
-        return self._conclude(machines, final=False)
+        # who is late will not come
+        return self._conclude(self._evidence(machines, statuses, final=bool(late)), final=False)
 
     def _send_gate(self, now: float) -> None:
-        wait = max(60, int(self.deadline - now))
-        sent = self.cloud.send(
-            [self.request.instances[HEAD]], gate_script(self.request, self.settings, wait), wait + DIAGNOSIS_SECONDS
-        )
-        self.progress.command, self.progress.sent = sent.get(self.request.instances[HEAD], ""), now
+        wait, head = max(60, int(self.deadline - now)), self.request.instances[HEAD]
+        call = gate_call(self.request, self.settings, wait)
+        sent = self.cloud.send([head], gate_script(call, wait), call.seconds)
+        self.progress.command, self.progress.sent = sent.get(head, ""), now
 
     def _late(self, now: float, machines: dict[str, Machine], instances: dict[str, Instance]) -> Iterable[str]:
         """Yield the machines whose agent should be there by now; workers only if the head waits for them."""
         if now < self.progress.started + PATIENCE_SECONDS:
             return
-        for name in [HEAD, *(self._waited_for() if self._head_settled(now) else [])]:
-            instance = instances.get(machines[name].instance_id)
-            if instance and machines[name].agent != _ONLINE and now > instance.launched + AGENT_SECONDS:
+        for name, machine in machines.items():
+            instance = instances.get(machine.instance_id)
+            counts = name == HEAD or (self._head_settled(now) and name not in self.progress.ready)
+            if counts and instance and machine.agent != _ONLINE and now > instance.launched + AGENT_SECONDS:
                 yield name
 
-    def _stuck(self, now: float, machines: dict[str, Machine]) -> Iterable[str]:
-        """Yield what the bootstraps of the machines say of being stuck or failed."""
-        names = [*([HEAD] if self.progress.head_ready is None else []), *self._waited_for()]
-        online = [name for name in names if machines[name].agent == _ONLINE][:_MOST_MACHINES]
-        calls = {name: probe_plan.status_call(name) for name in online}
-        answers = self.commands.run_all(list(calls.values()), self.request.instances)
-        for name, call in calls.items():
-            status = answers[call.id].get("status") or {}
-            if status.get("state") == "ready":
-                if name == HEAD:
+    def _statuses(self, now: float, machines: dict[str, Machine]) -> dict[str, Answer]:
+        """Return how far the bootstraps are that are not known to be done, by the id of the call."""
+        done = {*self.progress.ready, *([] if self.progress.head_ready is None else [HEAD])}
+        online = [name for name, item in machines.items() if item.agent == _ONLINE and name not in done]
+        calls = [probe_plan.status_call(name) for name in online[:_MOST_MACHINES]]
+        answers = self.commands.run_all(calls, self.request.instances)
+        for call in calls:
+            if (answers[call.id].get("status") or {}).get("state") == "ready":
+                if call.node == HEAD:
                     self.progress.head_ready = now
                 else:
-                    self.progress.ready.append(name)
-            elif probe_plan.stuck(answers[call.id]) and (status.get("state") == "failed" or self._head_settled(now)):
-                yield f"{name} is in step {status.get('step')} ({status.get('state')})"
+                    self.progress.ready.append(call.node)
+        return answers
+
+    def _stuck(self, now: float, statuses: dict[str, Answer]) -> Iterable[str]:
+        """Yield what the bootstraps say of being stuck or failed."""
+        for name, answer in statuses.items():
+            status = answer.get("status") or {}
+            if probe_plan.stuck(answer) and (status.get("state") == "failed" or self._head_settled(now)):
+                yield f"{name} is {status.get('state')} in step {status.get('step')}"
 
     def _head_settled(self, now: float) -> bool:
         return self.progress.head_ready is not None and now - self.progress.head_ready >= SETTLE_SECONDS
 
-    def _waited_for(self) -> list[str]:
-        done = set(self.progress.ready)
-        return [name for name in self.request.instances if name != HEAD and name not in done]
+    def _is_in_question(self, name: str, instance: Instance | None, agent: str) -> bool:
+        """Return whether a machine may be why the cluster is not ready.
+
+        An update that tests free nodes is not held up by a worker that went down long before: neither it nor a
+        rollback would bring that one back.
+        """
+        if name == HEAD:
+            return True
+        if is_apply_only(self.request, self.settings):
+            return False
+        serves = instance is not None and instance.state == "running" and agent == _ONLINE
+        is_new = instance is not None and instance.launched > self.progress.started - NEW_SECONDS
+        return serves or is_new or not self.request.is_update or self.settings.on_update != "free"
 
     def _instances(self) -> dict[str, Instance]:
         return self.cloud.instances(list(self.request.instances.values()))
 
     def _machines(self, instances: dict[str, Instance]) -> dict[str, Machine]:
-        """Return what AWS says of every machine; the consoles of those whose agent does not answer."""
+        """Return what AWS says of the machines in question; the consoles of those whose agent does not answer."""
         agents = self.cloud.agents(list(self.request.instances.values()))
-        silent = [name for name in (HEAD, *self._waited_for()) if agents.get(self.request.instances[name]) != _ONLINE]
-        return {
-            name: Machine(
-                instance_id=instance_id,
-                state=instances[instance_id].state if instance_id in instances else "",
-                agent=agents.get(instance_id, ""),
-                failure=last_failure(self.cloud.console(instance_id)) if name in silent[:_MOST_MACHINES] else "",
+        machines = {}
+        consoles = 0
+        for name, instance_id in self.request.instances.items():
+            instance, agent = instances.get(instance_id), agents.get(instance_id, "")
+            if not self._is_in_question(name, instance, agent):
+                continue
+            failure = ""
+            if agent != _ONLINE and name not in self.progress.ready and consoles < _MOST_MACHINES:
+                failure, consoles = last_failure(self.cloud.console(instance_id)), consoles + 1
+            machines[name] = Machine(
+                instance_id=instance_id, state=instance.state if instance else "", agent=agent, failure=failure
             )
-            for name, instance_id in self.request.instances.items()
-        }
+        return machines
 
-    def _evidence(self, machines: dict[str, Machine], gate: Answer | None) -> Evidence:
-        return Evidence(machines=machines, groups=self.request.groups, ports=self.request.ports, gate=gate)
+    def _evidence(
+        self,
+        machines: dict[str, Machine],
+        answers: dict[str, Answer] | None = None,
+        *,
+        gate: Answer | None = None,
+        final: bool = True,
+    ) -> Evidence:
+        return Evidence(
+            machines=machines,
+            groups=self.request.groups,
+            ports=self.request.ports,
+            gate=gate,
+            answers=answers or {},
+            final=final,
+        )
 
-    def _conclude(self, machines: dict[str, Machine], *, gate: Answer | None = None, final: bool) -> Finding | None:
+    def _conclude(self, evidence: Evidence, *, final: bool) -> Finding | None:
         """Search for the cause; return it if it is certain, or if this is the end."""
-        evidence = investigate(self.commands, self.request, self._evidence(machines, gate))
+        evidence = investigate(self.commands, self.request, evidence)
         found = verdict.diagnose(evidence)
         logger.info("found: %s", found.reason)
         if not (final or found.certain):
