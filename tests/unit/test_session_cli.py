@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,12 @@ def test_the_program_is_everything_after_the_node(
             return argparse.Namespace(pid1=42)
 
     monkeypatch.setattr(cli, "choose", lambda session: Session())
-    monkeypatch.setattr(visit, "enter", lambda *given: seen.extend(given) or 9)
+
+    def enter(*given: object) -> int:
+        seen.extend(given)
+        return 9
+
+    monkeypatch.setattr(visit, "enter", enter)
     assert cli.main(words) == 9
     assert seen == ["head", 42, user, program]
 
@@ -145,7 +151,7 @@ def test_how_a_node_is_entered(
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setenv("TERM", "xterm")
-    for stream in (visit.sys.stdin, visit.sys.stdout):
+    for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: terminal)
     assert visit.enter(4242, user, program) == 143
     assert ran[0][: ran[0].index("sh")][:2] == ["nsenter", "--target=4242"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -114,7 +115,7 @@ def fake(
         made.did.append("hold")
         raise Interrupted(15)
 
-    monkeypatch.setattr(owner.time, "sleep", sleep)
+    monkeypatch.setattr(time, "sleep", sleep)
     return made
 
 
