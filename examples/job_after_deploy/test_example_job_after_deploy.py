@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ def test_a_job_that_the_function_submits_runs_on_both_workers(rehearse: Rehearse
     body = answer["Payload"].read().decode()
     assert "FunctionError" not in answer, body
     job = json.loads(body)["job"]
-    wait = f"while squeue --noheader --jobs={job} | grep -q .; do sleep 0.2; done; cat ~admin/slurm-{job}.out"
-    printed = cluster.run_command("head", wait)
-    assert printed.exit_code == 0, printed.stderr
+    wait = f"while squeue --noheader --jobs={job} | grep -q .; do sleep 0.2; done; scontrol show job {job}"
+    ended = cluster.run_command("head", wait)
+    assert "JobState=COMPLETED" in ended.stdout, ended
+    (first,) = re.findall(r"BatchHost=(\S+)", ended.stdout)
+    # home directories are those of each node
+    printed = cluster.run_command(first, f"cat ~admin/slurm-{job}.out")
     assert len(set(printed.stdout.split())) == 2, printed.stdout

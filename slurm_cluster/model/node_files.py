@@ -8,7 +8,10 @@ CONFIG_DIR = Path("/etc/slurm-cluster")
 """Holds ``node.json`` (see NodeIdentity) and ``override.d``."""
 
 OVERRIDE_DIR = CONFIG_DIR / "override.d"
-"""``<file>.conf`` here is appended to the rendered file of that name, e.g. ``slurm.conf``; for sites."""
+"""``<file>.conf`` here is appended to the rendered file of that name, e.g. ``slurm.conf``; for sites.
+
+``ssm-agent-key.asc`` here says who signs the package of the SSM agent.
+"""
 
 INSTALL_DIR = Path("/opt/slurm-cluster")
 """Node bundles by key; ``current`` links to the one in use."""

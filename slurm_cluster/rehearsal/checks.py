@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from slurm_cluster.rehearsal import cgroups
+from slurm_cluster.rehearsal import apt_cache_daemon, cgroups
+from slurm_cluster.rehearsal.image import ImageKind
 from slurm_cluster.rehearsal.paths import STATE_ROOT, cache_dir
 
 _PROGRAMS = {
@@ -19,6 +20,14 @@ _PROGRAMS = {
 }
 """Program and the Debian package that holds it."""
 
+_STOCK_PROGRAMS = {
+    Path(apt_cache_daemon.PROGRAM).name: "apt-cacher-ng",
+    "gpg": "gnupg",
+    "openssl": "openssl",
+    "dpkg-deb": "dpkg",
+}
+"""The same for a rehearsal with the stock image."""
+
 _LOOP_CONTROL = Path("/dev/loop-control")
 
 _CACHE_BYTES = 3_000_000_000
@@ -28,12 +37,13 @@ _STATE_BYTES = 2_000_000_000
 """Overlays, volumes and logs of one session."""
 
 
-def problems() -> list[str]:
-    """Return why a rehearsal cannot run on this machine; empty when it can."""
+def problems(image: ImageKind = ImageKind.BAKED) -> list[str]:
+    """Return why a rehearsal with that kind of image cannot run on this machine; empty when it can."""
     found = []
     if os.geteuid() != 0:
         found.append("not root: machines, network namespaces and mounts need it; run it as root or with sudo")
-    missing = {program: package for program, package in _PROGRAMS.items() if _which(program) is None}
+    programs = _PROGRAMS | (_STOCK_PROGRAMS if image is ImageKind.STOCK else {})
+    missing = {program: package for program, package in programs.items() if _which(program) is None}
     if missing:
         found.append(
             f"not installed: {', '.join(missing)}; run `make deps`, "

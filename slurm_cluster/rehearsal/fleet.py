@@ -61,6 +61,11 @@ class Member:
         return reconcile.Machine(power=Power.ON if code is None else Power.ENDED, exit_code=code)
 
     @property
+    def runs(self) -> bool:
+        """Whether the machine runs."""
+        return self.observed().power is Power.ON
+
+    @property
     def ready(self) -> bool:
         """Whether bootstrap has succeeded in this boot."""
         status = self.progress.status if self.progress else None
@@ -283,7 +288,7 @@ class Fleet:
 
     def _watch(self, member: Member) -> None:
         """Follow what a running machine says: its agent and the progress of its bootstrap."""
-        running = member.observed().power is Power.ON
+        running = member.runs
         self._agent(member, online=running and member.machine.agent_online())
         if running and member.progress is not None:
             member.progress.observe(read_status(member.machine.root), member.boot_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,19 @@ class Observed:
 
     instances: Mapping[str, Instance]
     volumes: Mapping[str, Volume]
+
+
+def names(instances: Iterable[Instance]) -> dict[str, Instance]:
+    """Return instances that are not terminated by what to call them here, see ``Instance.label``.
+
+    Where there are several of one label, as in an app with several clusters, all but the first are
+    ``<label>@<instance id>``.
+    """
+    found: dict[str, Instance] = {}
+    for instance in instances:
+        if instance.state != "terminated":
+            found[f"{instance.label}@{instance.id}" if instance.label in found else instance.label] = instance
+    return found
 
 
 def observe(ec2: EC2Client) -> Observed:

@@ -24,6 +24,11 @@ class Ownership:
     paths: SessionPaths
     descriptor: int
 
+    def sign(self) -> None:
+        """Write this process into the lock file, for ``owner``."""
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, f"{os.getpid()}\n".encode(), 0)
+
     def release(self) -> None:
         """Give the session up; call it when nothing of the session is left."""
         self.paths.lock.unlink(missing_ok=True)
@@ -52,15 +57,39 @@ def claim() -> Ownership:
     while True:
         paths = SessionPaths(new_session())
         if not paths.root.exists() and (owned := _take(paths, os.O_CREAT | os.O_EXCL)):
+            owned.sign()
             return owned
 
 
 def abandoned() -> Iterator[Ownership]:
     """Take the lock of each session whose owner is dead; the caller removes what it left and releases the lock."""
+    for paths in _all():
+        if owned := _take(paths, 0):
+            os.ftruncate(owned.descriptor, 0)  # its owner is dead, and who sweeps does not own it
+            yield owned
+
+
+def living() -> dict[str, int]:
+    """Return the pid of each living session's owner, by session id."""
+    return {paths.session: pid for paths in _all() if (pid := owner(paths)) is not None}
+
+
+def owner(paths: SessionPaths) -> int | None:
+    """Return the pid of the process that owns a session; None if it is dead or there is no such session."""
+    try:
+        with paths.lock.open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(lock.read() or 0) or None  # empty for a moment after its birth, and while it is swept
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def _all() -> Iterator[SessionPaths]:
     for lock in sorted(STATE_ROOT.glob("*.lock")):
         try:
-            paths = SessionPaths(lock.stem)
+            yield SessionPaths(lock.stem)
         except ValueError:
             continue
-        if owned := _take(paths, 0):
-            yield owned

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ class Span:
     what: str
     began: float
     ended: float
+    failed: bool = False
+    parts: tuple[tuple[str, float, float], ...] = ()
+    """Its steps, where they are known: name, began, ended."""
 
 
 class Progress:
@@ -38,17 +42,18 @@ class Progress:
     def __init__(self, emit: Callable[[str], None], *, clock: Clock = time.time) -> None:
         self._emit = emit
         self._clock = clock
-        self._began = clock()
+        self.began = clock()
+        """Epoch seconds."""
         self._lock = threading.Lock()
         self._spans: list[Span] = []
 
     def now(self) -> float:
         """Return the seconds since the rehearsal began."""
-        return self._clock() - self._began
+        return self._clock() - self.began
 
     def since_began(self, epoch: float) -> float:
         """Return an epoch time of this machine's clock as seconds since the rehearsal began."""
-        return epoch - self._began
+        return epoch - self.began
 
     def say(self, text: str, *, who: str = "") -> None:
         """Print one event; ``who`` is the node or part it happens to."""
@@ -56,10 +61,20 @@ class Progress:
             for line in text.splitlines():
                 self._emit(f"+{self.now():6.1f}s {who:<16} {line}")
 
-    def record(self, what: str, began: float, ended: float) -> None:
-        """Keep a span, in seconds since the rehearsal began."""
+    def record(self, span: Span) -> None:
+        """Keep a span."""
         with self._lock:
-            self._spans.append(Span(what, began, ended))
+            self._spans.append(span)
+
+    @contextmanager
+    def recorded(self, what: str) -> Iterator[None]:
+        """Keep the block as a span, a failed one if it raises."""
+        began, failed = self.now(), True
+        try:
+            yield
+            failed = False
+        finally:
+            self.record(Span(what, began, self.now(), failed))
 
     def spans(self) -> list[Span]:
         """Return the spans in the order of their beginning."""
@@ -127,14 +142,18 @@ class NodeProgress:
             line = next((line for line in text.splitlines() if FAILURE_PREFIX in line), None)
             if line is not None:
                 self.failure = line[line.index(FAILURE_PREFIX) :].strip()
+                self._progress.record(Span(f"{self._node}: boot", self._boot, self._progress.now(), failed=True))
                 self._progress.say(self.failure, who=self._node)
 
     def _finish(self, status: Status) -> None:
         began, ended = self._progress.now(), self._progress.now()
         if status.steps:
             began = self._progress.since_began(status.steps[0][1])
-        self._progress.record(f"{self._node}: boot", self._boot, began)
-        self._progress.record(f"{self._node}: bootstrap", began, ended)
-        if status.state == "failed":
+        since = self._progress.since_began
+        parts = tuple((name, since(start), ended if end is None else since(end)) for name, start, end in status.steps)
+        failed = status.state == "failed"
+        self._progress.record(Span(f"{self._node}: boot", self._boot, began))
+        self._progress.record(Span(f"{self._node}: bootstrap", began, ended, failed, parts))
+        if failed:
             self.failure = f"bootstrap failed in step {status.step}: {status.reason}"
         self._progress.say(self.failure or "ready", who=self._node)

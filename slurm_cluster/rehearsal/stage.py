@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_cluster.rehearsal import sweep
+from slurm_cluster.rehearsal.apt_cache import AptCache
 from slurm_cluster.rehearsal.cloud.cdk_cli import CdkCli
 from slurm_cluster.rehearsal.cloud.cdk_tool import CdkError
 from slurm_cluster.rehearsal.cloud.server import REGION, Cloud
 from slurm_cluster.rehearsal.errors import RehearsalError
 from slurm_cluster.rehearsal.fleet import Fleet
-from slurm_cluster.rehearsal.image import ensure_baked_image
+from slurm_cluster.rehearsal.image import ImageKind, architecture, ensure_baked_image, ensure_stock_image
+from slurm_cluster.rehearsal.image.agent_kit import AgentKit, ensure_agent_kit
+from slurm_cluster.rehearsal.network import agent_bucket
+from slurm_cluster.rehearsal.network.addresses import API, API_PORT, PACKAGES, PACKAGES_PORT, agent_bucket_host
 from slurm_cluster.rehearsal.network.dns import DnsService
 from slurm_cluster.rehearsal.network.instance_metadata import InstanceProfile, RoleCredentials
 from slurm_cluster.rehearsal.network.metadata import MetadataService
@@ -46,6 +50,7 @@ class Stage:
 
     Args:
         owned: the session's lock, released by ``close``.
+        image: kind of the machines' image.
         progress: told what happens.
     """
 
@@ -53,11 +58,12 @@ class Stage:
     network: VpcNetwork
     fleet: Fleet
 
-    def __init__(self, owned: Ownership, progress: Progress) -> None:
+    def __init__(self, owned: Ownership, image: ImageKind, progress: Progress) -> None:
         self.paths = owned.paths
         self.started = False
         """Whether ``cloud``, ``network`` and ``fleet`` are there."""
         self._owned = owned
+        self._image = image
         self._progress = progress
         self._endings: list[tuple[str, Callable[[], object]]] = []
         # Inherited by every process that is started from here on.
@@ -69,7 +75,12 @@ class Stage:
         say(f"session {self.paths.session}")
         for directory in (self.paths.nodes, self.paths.volumes, self.paths.log_dir):
             directory.mkdir(parents=True)
-        image = ensure_baked_image(lambda line: say(line, who="image"))
+        kit = None
+        if self._image is ImageKind.STOCK:
+            kit = ensure_agent_kit(agent_bucket_host(REGION), architecture())
+            image = ensure_stock_image(kit, lambda line: say(line, who="image"))
+        else:
+            image = ensure_baked_image(lambda line: say(line, who="image"))
         self.cloud = Cloud(
             self.paths.log_dir, self.paths.nodes, cache=cache_dir(), log=lambda line: say(line, who="ministack")
         )
@@ -86,6 +97,8 @@ class Stage:
             progress=self._progress,
         )
         self._serve(self.network.router)
+        if kit is not None:
+            self._serve_packages(self.network.router, kit)
         self._endings.append(("machines", self.fleet.close))
         self.fleet.start()
         self.started = True
@@ -95,9 +108,18 @@ class Stage:
         """Start what listens in the VPC's router."""
         zones = PrivateZones(self.cloud.client("route53"))
         self._endings.append(("DNS", DnsService(router, region=REGION, records=zones.addresses).stop))
-        self._endings.append(("API relay", Relay(router, self.cloud.port).stop))
+        self._endings.append(("API relay", Relay(router, (API, API_PORT), self.cloud.port).stop))
         metadata = MetadataService(router, lookup=self.fleet.lookup, credentials=self._credentials)
         self._endings.append(("instance metadata", metadata.stop))
+
+    def _serve_packages(self, router: str, kit: AgentKit) -> None:
+        """Start what nodes of a stock image install from."""
+        cache = AptCache()
+        self._endings.append(("apt cache", cache.stop))
+        self._endings.append(("apt relay", Relay(router, (PACKAGES, PACKAGES_PORT), cache.port).stop))
+        files = agent_bucket.objects(REGION, architecture(), package=kit.package, signature=kit.signature)
+        bucket = agent_bucket.AgentBucket(router, certificate=kit.server_certificate, files=files)
+        self._endings.append(("bucket of the SSM agent", bucket.stop))
 
     def _role_of(self, profile_arn: str) -> str:
         name = profile_arn.rpartition("/")[2]
@@ -113,9 +135,9 @@ class Stage:
             expiration=datetime.fromisoformat(found["Expiration"]),
         )
 
-    def bootstrap(self) -> None:
-        """Make the CDK's own stack in the emulated account."""
-        self._cdk(Path.cwd(), {}, lambda cli: cli.bootstrap())
+    def bootstrap(self, app_dir: Path) -> None:
+        """Make the CDK's own stack in the emulated account, by the CLI of the app in ``app_dir``."""
+        self._cdk(app_dir, {}, lambda cli: cli.bootstrap())
 
     def deploy(self, app_dir: Path, context: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         """Deploy the app in ``app_dir`` by the CDK CLI and return the outputs by stack."""

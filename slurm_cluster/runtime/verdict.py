@@ -29,10 +29,15 @@ _LAYERS = (
 )
 """From the ground up, in the order in which a node comes to serve."""
 
+_DAEMON_DOWN = (Code.SLURMCTLD_DOWN, Code.SLURMD_DOWN)
+
 
 def findings(evidence: Evidence) -> list[Verdict]:
     """Return every fault that the evidence shows, the most fundamental first; for the full report."""
-    return [found for layer in _LAYERS for found in layer(evidence)]
+    found = [verdict for layer in _LAYERS for verdict in layer(evidence)]
+    # that a daemon's port is closed is no news where the daemon is known to be down
+    down = {(verdict.code, verdict.node): verdict for verdict in reversed(found) if verdict.code in _DAEMON_DOWN}
+    return [verdict for verdict in found if down.get((verdict.code, verdict.node), verdict) is verdict]
 
 
 def diagnose(evidence: Evidence) -> Verdict:

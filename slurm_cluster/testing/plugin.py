@@ -101,6 +101,8 @@ def pytest_runtest_makereport(
     """Add to a failed test what the rehearsal knows about its nodes."""
     report = yield
     deployer = item.config.stash.get(_REHEARSE, None)
-    if report.failed and call.when == "call" and deployer and _FIXTURE in getattr(item, "fixturenames", ()):
-        report.sections.append(("rehearsal", deployer.explain()))
+    if deployer is None or _FIXTURE not in getattr(item, "fixturenames", ()):
+        return report
+    if report.failed and call.when == "call" and (said := deployer.explain()):
+        report.sections.append(("rehearsal", said))
     return report

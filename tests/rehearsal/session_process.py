@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -14,15 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_cluster.rehearsal import sweep
+from slurm_cluster.rehearsal.errors import RehearsalError
 from slurm_cluster.rehearsal.ownership import SESSION_VARIABLE
 from slurm_cluster.rehearsal.paths import SessionPaths
+from slurm_cluster.rehearsal.sessions import choose
 
 PROJECT = Path(__file__).parents[2]
 
 
 @dataclass
 class SessionProcess:
-    """A running ``python -m slurm_cluster.rehearsal run``.
+    """A running ``python -m slurm_cluster.rehearsal``.
 
     Args:
         process: the supervisor.
@@ -62,14 +65,19 @@ class SessionProcess:
         paths = self.paths
         return [*sweep.find(paths), *([str(paths.lock)] if paths.lock.exists() else [])]
 
+    def down(self) -> None:
+        """Remove its session, which may live on after the process."""
+        with contextlib.suppress(RehearsalError):  # it has removed itself
+            choose(self.paths.session).end(120)
+
 
 @contextmanager
-def session_process(log: Path, app_dir: Path = PROJECT) -> Iterator[SessionProcess]:
+def session_process(log: Path, app_dir: Path = PROJECT, *options: str, verb: str = "run") -> Iterator[SessionProcess]:
     """Start a rehearsal of ``app_dir``; one that still runs at the end is told to stop."""
     environment = {name: value for name, value in os.environ.items() if name != SESSION_VARIABLE}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "slurm_cluster.rehearsal", "run", "--app", str(app_dir)],
+            [sys.executable, "-m", "slurm_cluster.rehearsal", verb, "--app", str(app_dir), *options],
             cwd=PROJECT,
             env=environment,
             stdin=subprocess.DEVNULL,

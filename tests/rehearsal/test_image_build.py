@@ -42,7 +42,7 @@ def test_every_package_is_installed(image: Path) -> None:
         for block in status.split("\n\n")
         if "\nStatus: install ok installed" in block
     }
-    assert set(recipe.all_packages()) <= installed
+    assert set(recipe.packages(recipe.ImageKind.BAKED)) <= installed
 
 
 def test_nothing_in_it_would_be_the_same_on_two_nodes(image: Path) -> None:
@@ -81,7 +81,7 @@ def test_files_are_roots_and_as_in_the_recipe(image: Path) -> None:
 def test_two_callers_make_one_image(other_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds: list[Path] = []
 
-    def slow_build(image: Path, architecture: str, log: object) -> None:
+    def slow_build(image: Path, *_: object) -> None:
         builds.append(image)
         time.sleep(0.5)
         image.mkdir()
@@ -110,6 +110,6 @@ def test_build_that_fails_leaves_no_image_and_the_next_one_clears_it(
     for path in (old, used):
         path.mkdir()
     os.utime(old, (0, 0))
-    monkeypatch.setattr(image_build, "_build", lambda image, architecture, log: image.mkdir())
+    monkeypatch.setattr(image_build, "_build", lambda image, *_: image.mkdir())
     made = ensure_baked_image(print)
     assert {path for path in other_cache.iterdir() if path.is_dir()} == {made, used}

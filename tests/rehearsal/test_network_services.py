@@ -214,7 +214,7 @@ def serve_doubled(listening: socket.socket) -> None:
 def test_relay_passes_bytes_and_ends_of_stream_both_ways(
     vpc: VpcNetwork, nodes: dict[str, str], upstream: socket.socket
 ) -> None:
-    relay = Relay(vpc.router, upstream.getsockname()[1])
+    relay = Relay(vpc.router, (API, API_PORT), upstream.getsockname()[1])
     server = threading.Thread(target=serve_doubled, args=(upstream,))
     server.start()
     sent = bytes(range(256)) * 8192
@@ -232,7 +232,7 @@ def test_relay_passes_bytes_and_ends_of_stream_both_ways(
 def test_relay_stops_while_an_answer_is_awaited(
     vpc: VpcNetwork, nodes: dict[str, str], upstream: socket.socket
 ) -> None:
-    relay = Relay(vpc.router, upstream.getsockname()[1])
+    relay = Relay(vpc.router, (API, API_PORT), upstream.getsockname()[1])
     with connect(nodes[FIRST], API, API_PORT) as client, upstream.accept()[0] as silent:
         client.sendall(b"request")
         assert silent.recv(64) == b"request"
@@ -244,7 +244,7 @@ def test_relay_stops_while_an_answer_is_awaited(
 def test_relay_ends_a_connection_when_nothing_listens(vpc: VpcNetwork, nodes: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    relay = Relay(vpc.router, port)
+    relay = Relay(vpc.router, (API, API_PORT), port)
     with connect(nodes[FIRST], API, API_PORT) as client:
         assert client.recv(64) == b""
     relay.stop()

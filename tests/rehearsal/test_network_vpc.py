@@ -167,11 +167,12 @@ def test_destroy_leaves_nothing_and_may_be_repeated() -> None:
 
 _KILLED = """
 import os, signal, sys
+from slurm_cluster.rehearsal.network.addresses import API, API_PORT
 from slurm_cluster.rehearsal.network.relay import Relay
 from slurm_cluster.rehearsal.network.vpc import VpcNetwork
 vpc = VpcNetwork(sys.argv[1])
 vpc.attach("i-0a", "10.0.0.11", "10.0.0.0/24")
-Relay(vpc.router, 1)
+Relay(vpc.router, (API, API_PORT), 1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

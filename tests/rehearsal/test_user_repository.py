@@ -16,9 +16,10 @@ _OF_THIS_RUN = ("PYTHONPATH", "PYTEST_", "VIRTUAL_ENV", "JSII_NODE", "SLURM_CLUS
 
 
 def clone(target: Path) -> None:
-    """Copy what git would."""
+    """Copy what git would, and what it does not know yet."""
     root = readme_repository.ROOT
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         if (root / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,12 @@ def test_the_agents_address_is_that_of_the_region_and_partition() -> None:
     )
 
 
+def test_the_key_is_awss_unless_the_image_names_a_sites_own(tmp_path: Path) -> None:
+    assert ssm_agent.signer(tmp_path) == (ssm_agent.KEY_FILE, ssm_agent.FINGERPRINT)
+    (tmp_path / "ssm-agent-key.asc").touch()
+    assert ssm_agent.signer(tmp_path) == (tmp_path / "ssm-agent-key.asc", None)
+
+
 needs_gnupg = pytest.mark.skipif(not (shutil.which("gpg") and shutil.which("gpgv")), reason="needs gnupg and gpgv")
 
 
@@ -89,8 +95,9 @@ def test_only_a_package_that_the_pinned_key_signed_is_taken(tmp_path: Path) -> N
     package.write_bytes(b"a package")
     with Signer(tmp_path / "signer") as signer, Signer(tmp_path / "other") as other:
         signature = signer.sign(package)
-    ssm_agent.verify(run_program, package, signature, fingerprint=signer.fingerprint, key=signer.key)
-    for fingerprint, key in ((other.fingerprint, other.key), (other.fingerprint, signer.key)):
+    for fingerprint in (signer.fingerprint, None):
+        ssm_agent.verify(run_program, package, signature, fingerprint=fingerprint, key=signer.key)
+    for fingerprint, key in ((other.fingerprint, other.key), (other.fingerprint, signer.key), (None, other.key)):
         with pytest.raises(NodeError, match="not signed by key"):
             ssm_agent.verify(run_program, package, signature, fingerprint=fingerprint, key=key)
     package.write_bytes(b"another package")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,60 +15,16 @@ import pytest
 from botocore.stub import Stubber
 
 from slurm_cluster.runtime.functions.pinned_image import handler
+from tests.runtime.cloudformation_double import CloudFormation, listening
 
 PARAMETER = "/aws/service/debian/release/13/latest/amd64"
 CONTEXT = SimpleNamespace(log_stream_name="2026/11/30/[$LATEST]0123")
 
 
-class _CloudFormation(HTTPServer):
-    """Takes answers as the pre-signed URL does, refusing the first ones if it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Put)
-        self.answers: list[dict[str, Any]] = []
-        self.sizes: list[int] = []
-        self.content_types: list[str | None] = []
-        self.refusals = 0
-        self.breaks_off = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/answer?Signature=secret"
-
-
-class _Put(BaseHTTPRequestHandler):
-    server: _CloudFormation
-
-    def do_PUT(self) -> None:  # the name is http.server's
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.server.breaks_off:
-            # not HTTP: http.client raises what is no OSError
-            self.server.breaks_off -= 1
-            self.wfile.write(b"nonsense\r\n\r\n")
-            return
-        if self.server.refusals:
-            self.server.refusals -= 1
-            self.send_error(503)
-            return
-        self.server.sizes.append(len(body))
-        self.server.content_types.append(self.headers["Content-Type"])
-        self.server.answers.append(json.loads(body))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Keep the test's output to itself."""
-
-
 @pytest.fixture
-def cloudformation() -> Iterator[_CloudFormation]:
-    server = _CloudFormation()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def cloudformation() -> Iterator[CloudFormation]:
+    with listening() as server:
+        yield server
 
 
 @pytest.fixture
@@ -82,7 +35,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return values
 
 
-def _event(cloudformation: _CloudFormation, request: str, generation: int = 1, **more: Any) -> dict[str, Any]:
+def _event(cloudformation: CloudFormation, request: str, generation: int = 1, **more: Any) -> dict[str, Any]:
     return {
         "RequestType": request,
         "ResponseURL": cloudformation.url,
@@ -94,13 +47,13 @@ def _event(cloudformation: _CloudFormation, request: str, generation: int = 1, *
     }
 
 
-def _answer(cloudformation: _CloudFormation, request: str, generation: int = 1, **more: Any) -> dict[str, Any]:
+def _answer(cloudformation: CloudFormation, request: str, generation: int = 1, **more: Any) -> dict[str, Any]:
     handler.on_event(_event(cloudformation, request, generation, **more), CONTEXT)
     return cloudformation.answers[-1]
 
 
 def test_create_answers_with_what_the_parameter_holds(
-    cloudformation: _CloudFormation, published: dict[str, str]
+    cloudformation: CloudFormation, published: dict[str, str]
 ) -> None:
     answer = _answer(cloudformation, "Create")
     assert answer == {
@@ -116,7 +69,7 @@ def test_create_answers_with_what_the_parameter_holds(
 
 
 def test_update_keeps_the_image_although_the_parameter_moved(
-    cloudformation: _CloudFormation, published: dict[str, str]
+    cloudformation: CloudFormation, published: dict[str, str]
 ) -> None:
     created = _answer(cloudformation, "Create")
     published[PARAMETER] = "ami-2"
@@ -126,7 +79,7 @@ def test_update_keeps_the_image_although_the_parameter_moved(
 
 
 def test_new_generation_reads_again_and_its_rollback_gets_the_former_image_back(
-    cloudformation: _CloudFormation, published: dict[str, str]
+    cloudformation: CloudFormation, published: dict[str, str]
 ) -> None:
     created = _answer(cloudformation, "Create")
     published[PARAMETER] = "ami-2"
@@ -139,7 +92,7 @@ def test_new_generation_reads_again_and_its_rollback_gets_the_former_image_back(
     assert again["Data"] == {"ImageId": "ami-2"}
 
 
-def test_other_parameter_is_another_image(cloudformation: _CloudFormation, published: dict[str, str]) -> None:
+def test_other_parameter_is_another_image(cloudformation: CloudFormation, published: dict[str, str]) -> None:
     created = _answer(cloudformation, "Create")
     published["/other"] = "ami-9"
     properties = {"ParameterName": "/other", "Generation": "1"}
@@ -153,7 +106,7 @@ def test_other_parameter_is_another_image(cloudformation: _CloudFormation, publi
 
 
 def test_memory_stays_within_the_limit_of_a_physical_id(
-    cloudformation: _CloudFormation, published: dict[str, str]
+    cloudformation: CloudFormation, published: dict[str, str]
 ) -> None:
     longest = "/aws/service/" + "p" * 300
     physical_id = handler.NO_IMAGE
@@ -167,7 +120,7 @@ def test_memory_stays_within_the_limit_of_a_physical_id(
 
 @pytest.mark.parametrize("physical_id", ["ami-1@1:/p", handler.NO_IMAGE, "anything"])
 def test_delete_always_succeeds(
-    physical_id: str, cloudformation: _CloudFormation, monkeypatch: pytest.MonkeyPatch
+    physical_id: str, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(name: str) -> str:
         raise AssertionError(f"{name} was read")
@@ -180,7 +133,7 @@ def test_delete_always_succeeds(
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyError("x"), RuntimeError("\U0001f600" * 100_000), OSError()])
 def test_every_failure_is_answered_in_less_than_4_kb(
-    error: Exception, cloudformation: _CloudFormation, monkeypatch: pytest.MonkeyPatch
+    error: Exception, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(name: str) -> str:
         raise error
@@ -194,7 +147,7 @@ def test_every_failure_is_answered_in_less_than_4_kb(
     assert max(cloudformation.sizes) < 4096
 
 
-def test_failed_update_keeps_the_physical_id(cloudformation: _CloudFormation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_update_keeps_the_physical_id(cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> str:
         raise ValueError("gone")
 
@@ -204,14 +157,14 @@ def test_failed_update_keeps_the_physical_id(cloudformation: _CloudFormation, mo
     assert answer["PhysicalResourceId"] == f"ami-1@1:{PARAMETER}"
 
 
-def test_malformed_request_is_answered(cloudformation: _CloudFormation) -> None:
+def test_malformed_request_is_answered(cloudformation: CloudFormation) -> None:
     answer = _answer(cloudformation, "Create", ResourceProperties={})
     assert answer["Status"] == "FAILED"
     assert "KeyError" in answer["Reason"]
 
 
 def test_answer_is_sent_again_when_it_was_not_taken(
-    cloudformation: _CloudFormation, published: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    cloudformation: CloudFormation, published: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     cloudformation.refusals = 1
@@ -221,7 +174,7 @@ def test_answer_is_sent_again_when_it_was_not_taken(
 
 
 def test_response_url_is_never_logged(
-    cloudformation: _CloudFormation,
+    cloudformation: CloudFormation,
     published: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
+import boto3
 import pytest
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
@@ -105,6 +109,25 @@ def test_it_reaches_the_nodes_of_its_cluster_only(default_template: Template) ->
             assert all(re.search(":(Describe|Get|Cancel)", action) for action in statement["Action"])
     allowed = {action for item in statements for action in [item["Action"]] if isinstance(action, str)}
     assert allowed == {"ssm:SendCommand", "ec2:GetConsoleOutput", "cloudformation:DescribeStacks"}
+
+
+def test_the_code_of_its_functions_is_complete(new_app: NewApp) -> None:
+    app = new_app()
+    SlurmCluster(cdk.Stack(app, "Stack"), "Cluster")
+    template = app.synth().get_stack_by_name("Stack").template
+    code = template["Resources"]["ClusterSmokeTestFunction465772B4"]["Properties"]["Code"]
+    unpacked = Path(app.outdir, f"asset.{code['S3Key'].removesuffix('.zip')}")
+    packages = Path(boto3.__file__).parents[1]
+    # as Lambda does it: the code first, boto3 from the runtime, and nothing of this project's environment before that
+    program = (
+        f"import sys; sys.path.insert(0, {str(unpacked)!r})\n"
+        "from slurm_cluster.runtime.functions.smoke_test import index\n"
+        "assert 'boto3' not in sys.modules\n"
+        f"sys.path.append({str(packages)!r})\n"
+        "from slurm_cluster.runtime.functions.smoke_test import cloud, report, watch\n"
+        "assert watch.__file__.startswith(sys.path[0])\n"
+    )
+    subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_cluster.model.node_files import OVERRIDE_DIR
-from slurm_cluster.rehearsal.image import REPLACED, mirror, recipe
+from slurm_cluster.rehearsal.image import ImageKind, mirror, recipe, replaced
 from slurm_cluster.runtime.node import packages
 
 
@@ -23,8 +23,9 @@ def test_overrides_are_these_and_every_report_names_them() -> None:
         "slurm.conf": {"JobAcctGatherType=jobacct_gather/linux", "SlurmdParameters=config_overrides"},
         "cgroup.conf": {"ConstrainRAMSpace=no", "ConstrainSwapSpace=no"},
     }
-    told = " ".join(REPLACED)
-    assert all(setting in told for lines in found.values() for setting in lines)
+    for kind in ImageKind:
+        told = " ".join(replaced(kind))
+        assert all(setting in told for lines in found.values() for setting in lines)
 
 
 def test_files_of_the_image_are_these() -> None:
@@ -43,7 +44,8 @@ def test_files_of_the_image_are_these() -> None:
 
 def test_image_has_what_nodes_install() -> None:
     wanted = {"python3-boto3", *packages.BASE}.union(*packages.BY_ROLE.values())
-    assert wanted <= set(recipe.all_packages())
+    assert wanted <= set(recipe.packages(ImageKind.BAKED))
+    assert not wanted & set(recipe.packages(ImageKind.STOCK))
 
 
 def test_no_region_is_given_to_nodes() -> None:
@@ -51,10 +53,22 @@ def test_no_region_is_given_to_nodes() -> None:
 
 
 def test_digest_follows_packages_and_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = recipe.digest("amd64")
-    assert recipe.digest("amd64") == before != recipe.digest("arm64")
+    before = recipe.digest("amd64", ImageKind.BAKED, {})
+    assert recipe.digest("amd64", ImageKind.BAKED, {}) == before
+    others = [
+        recipe.digest("arm64", ImageKind.BAKED, {}),
+        recipe.digest("amd64", ImageKind.STOCK, {}),
+        recipe.digest("amd64", ImageKind.BAKED, {"/etc/key": "one"}),
+        recipe.digest("amd64", ImageKind.BAKED, {"/etc/key": "two"}),
+    ]
+    assert len({before, *others}) == 5
     monkeypatch.setattr(recipe, "NODE_PACKAGES", (*recipe.NODE_PACKAGES, "htop"))
-    assert recipe.digest("amd64") != before
+    assert recipe.digest("amd64", ImageKind.BAKED, {}) != before
+
+
+def test_a_mirror_is_reached_through_the_cache_by_plain_http() -> None:
+    assert mirror.through_cache("http://mirror.example/debian") == "http://mirror.example/debian"
+    assert mirror.through_cache("https://mirror.example/debian") == "http://HTTPS///mirror.example/debian"
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, outputs: dict[str, str]) -> None:

@@ -64,6 +64,8 @@ table inet groups {
   }
   chain outside {
     ip saddr @sg_0b ip daddr 192.0.2.1 tcp dport 4566 meta mark set 1 accept
+    ip saddr @sg_0b ip daddr 192.0.2.2 tcp dport 3142 meta mark set 1 accept
+    ip saddr @sg_0b ip daddr 192.0.2.3 tcp dport 443 meta mark set 1 accept
     ip saddr @sg_0b ip daddr 192.0.2.53 udp dport 53 meta mark set 1 accept
     ip saddr @sg_0b ip daddr 192.0.2.53 tcp dport 53 meta mark set 1 accept
     meta mark set 2 accept
@@ -77,6 +79,8 @@ table inet groups {
     type filter hook input priority 0; policy accept;
     ct state established,related accept
     ip daddr 192.0.2.1 tcp dport 4566 goto outside
+    ip daddr 192.0.2.2 tcp dport 3142 goto outside
+    ip daddr 192.0.2.3 tcp dport 443 goto outside
     ip daddr 192.0.2.53 udp dport 53 goto outside
     ip daddr 192.0.2.53 tcp dport 53 goto outside
   }

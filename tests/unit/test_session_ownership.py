@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurm_cluster.rehearsal import ownership, paths
-from slurm_cluster.rehearsal.ownership import abandoned, claim
+from slurm_cluster.rehearsal.ownership import abandoned, claim, living, owner
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +23,13 @@ def test_a_living_owner_keeps_its_session(state_root: Path) -> None:
     assert list(state_root.iterdir()) == []
 
 
+def test_an_owner_is_known_to_others_while_it_lives() -> None:
+    owned = claim()
+    assert (owner(owned.paths), living()) == (os.getpid(), {owned.paths.session: os.getpid()})
+    owned.release()
+    assert (owner(owned.paths), living()) == (None, {})
+
+
 def test_two_sessions_at_once_have_two_ids() -> None:
     first, second = claim(), claim()
     assert first.paths.session != second.paths.session
@@ -31,7 +38,7 @@ def test_two_sessions_at_once_have_two_ids() -> None:
 
 
 def test_a_killed_owner_abandons_its_session_even_if_its_child_lives(state_root: Path) -> None:
-    owner = subprocess.Popen(
+    process = subprocess.Popen(
         [
             sys.executable,
             "-c",
@@ -47,20 +54,23 @@ def test_a_killed_owner_abandons_its_session_even_if_its_child_lives(state_root:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert owner.stdout is not None
-    session, child = owner.stdout.readline().split()
+    assert process.stdout is not None
+    session, child = process.stdout.readline().split()
     try:
         assert list(abandoned()) == []
-        owner.kill()
-        owner.wait()
+        assert living() == {session: process.pid}
+        process.kill()
+        process.wait()
+        assert living() == {}
         (owned,) = abandoned()
         assert owned.paths.session == session
         assert list(abandoned()) == [], "its finder owns it now"
+        assert owner(owned.paths) is None, "who removes what it left is not to be told to end"
         owned.release()
         assert not list(state_root.iterdir())
     finally:
         os.kill(int(child), 9)
-        owner.stdout.close()
+        process.stdout.close()
 
 
 def test_other_files_are_nobodys_session(state_root: Path) -> None:

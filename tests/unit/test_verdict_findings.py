@@ -251,6 +251,15 @@ def test_lower_layers_come_first_whatever_else_is_wrong(name: str, blocked_too: 
         assert "security group" not in found.reason
 
 
+def test_a_daemon_that_is_down_is_found_once() -> None:
+    case = Case()
+    case.facts[FIRST]["slurm"] = STOPPED_UNIT
+    for opener in (HEAD, SECOND):
+        case.connection(opener, FIRST, 6818, "refused")
+    (found,) = findings(case.evidence())
+    assert "slurmd.service is inactive" in found.sentence
+
+
 def test_evidence_is_in_the_sentence() -> None:
     assert (
         "slurmd.service is inactive (dead, result success); its journal ends: terminated"

@@ -13,7 +13,7 @@ _ENDED = {"Success", "Failed", "TimedOut", "Cancelled"}
 def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
     """Submit ``event["command"]`` as a job on ``event["nodes"]`` nodes."""
     options = ["--parsable", f"--nodes={int(event['nodes'])}", f"--wrap={event['command']}"]
-    # the job user, from whose home directory the job starts and to which it writes
+    # the job user, in whose home directory on the first of its nodes the job starts and writes
     script = shlex.join(["sudo", "-iu", os.environ["JOB_USER"], "sbatch", *options])
     ssm = boto3.client("ssm")
     instance = os.environ["HEAD_INSTANCE_ID"]

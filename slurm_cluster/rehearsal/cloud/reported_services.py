@@ -8,6 +8,7 @@ import string
 from collections.abc import Mapping
 from typing import Any
 
+from slurm_cluster.rehearsal.cloud import declared
 from slurm_cluster.rehearsal.cloud.reported import Reader, only, renamed, same
 from slurm_cluster.rehearsal.cloud.server import Cloud
 
@@ -17,9 +18,13 @@ _Properties = Mapping[str, Any]
 def _role(cloud: Cloud, name: str, _: _Properties) -> dict[str, Any]:
     iam = cloud.client("iam")
     role = iam.get_role(RoleName=name)["Role"]
+    # a policy that is a resource of its own is compared as one
+    others = declared.read(cloud.declared_file).get("AWS::IAM::Policy", {}).values()
+    elsewhere = {policy["PolicyName"] for policy in others if name in policy.get("Roles", [])}
     policies = [
         same(iam.get_role_policy(RoleName=name, PolicyName=policy), "PolicyName", "PolicyDocument")
         for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]
+        if policy not in elsewhere
     ]
     attached = iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]
     boundary = role.get("PermissionsBoundary", {})

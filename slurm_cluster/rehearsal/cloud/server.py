@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -30,6 +31,18 @@ _NOT_INHERITED = ("AWS_", "CDK_", "LOCALSTACK_", "MINISTACK_")
 def base_environment() -> dict[str, str]:
     """Return this process's environment without what would lead to a real AWS account."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
+
+
+def client(endpoint: str, service: str, credentials: Mapping[str, str] | None = None) -> Any:
+    """Return a boto3 client of the emulated AWS at ``endpoint``; the rest as of ``Cloud.client``."""
+    session = boto3.Session(
+        aws_access_key_id=credentials["AccessKeyId"] if credentials else "test",
+        aws_secret_access_key=credentials["SecretAccessKey"] if credentials else "test",  # not one
+        aws_session_token=credentials["Token"] if credentials else None,
+        region_name=REGION,
+    )
+    made: Any = session.client(service, endpoint_url=endpoint, config=_CLIENT)  # type: ignore[call-overload]
+    return made
 
 
 class Cloud:
@@ -88,6 +101,13 @@ class Cloud:
         temporary = self.directory / "tmp"
         for needed in (temporary, self.nodes):
             needed.mkdir(parents=True, exist_ok=True)
+        # Another session may not be given the same port before this one listens on it.
+        with (self.cache / "port.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._launch(python, temporary)
+        return self
+
+    def _launch(self, python: Path, temporary: Path) -> None:
         self.port = _free_port()
         with self.log_file.open("wb") as output:
             self._process = subprocess.Popen(
@@ -115,7 +135,6 @@ class Cloud:
                 self.stop()
                 raise RuntimeError(f"ministack did not start:\n{self.log_tail()}")
             time.sleep(0.05)
-        return self
 
     def stop(self) -> None:
         """End the process and everything that it started."""
@@ -158,13 +177,7 @@ class Cloud:
         """
         if credentials is None and service in self._clients:
             return self._clients[service]
-        session = boto3.Session(
-            aws_access_key_id=credentials["AccessKeyId"] if credentials else "test",
-            aws_secret_access_key=credentials["SecretAccessKey"] if credentials else "test",  # not one
-            aws_session_token=credentials["Token"] if credentials else None,
-            region_name=REGION,
-        )
-        made: Any = session.client(service, endpoint_url=self.endpoint, config=_CLIENT)  # type: ignore[call-overload]
+        made = client(self.endpoint, service, credentials)
         if credentials is None:
             self._clients[service] = made
         return made

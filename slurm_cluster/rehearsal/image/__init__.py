@@ -1,6 +1,6 @@
-"""The disk image that rehearsal nodes start from."""
+"""The disk images that rehearsal nodes start from."""
 
-from slurm_cluster.rehearsal.image.build import ImageError, ensure_baked_image
-from slurm_cluster.rehearsal.image.recipe import REPLACED
+from slurm_cluster.rehearsal.image.build import ImageError, architecture, ensure_baked_image, ensure_stock_image
+from slurm_cluster.rehearsal.image.recipe import ImageKind, replaced
 
-__all__ = ["REPLACED", "ImageError", "ensure_baked_image"]
+__all__ = ["ImageError", "ImageKind", "architecture", "ensure_baked_image", "ensure_stock_image", "replaced"]

@@ -7,11 +7,14 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_cluster.rehearsal.image import mirror, recipe
+from slurm_cluster.rehearsal.image.agent_kit import AgentKit
+from slurm_cluster.rehearsal.image.recipe import ImageKind
+from slurm_cluster.rehearsal.network.addresses import PACKAGES, PACKAGES_PORT
 from slurm_cluster.rehearsal.ownership import SESSION_VARIABLE
 from slurm_cluster.rehearsal.paths import cache_dir
 
@@ -39,7 +42,7 @@ class ImageError(RuntimeError):
 
 
 def ensure_baked_image(log: Log) -> Path:
-    """Return the root directory of the image, building it first when there is none of this recipe.
+    """Return the root directory of the baked image, building it first when there is none of this recipe.
 
     It stays in the cache directory. Concurrent callers wait for one build.
 
@@ -49,27 +52,59 @@ def ensure_baked_image(log: Log) -> Path:
     Raises:
         ImageError: a step of the build failed.
     """
-    architecture = _architecture()
+    return _ensure(ImageKind.BAKED, recipe.environment_files(), log)
+
+
+def ensure_stock_image(kit: AgentKit, log: Log) -> Path:
+    """Return the root directory of the stock image, as ``ensure_baked_image``.
+
+    Args:
+        kit: what nodes install as the SSM agent.
+        log: as of ``ensure_baked_image``.
+    """
+    files = {**recipe.environment_files(), **kit.image_files(), **_package_sources()}
+    return _ensure(ImageKind.STOCK, files, log)
+
+
+def _ensure(kind: ImageKind, files: Mapping[str, str], log: Log) -> Path:
+    machine = architecture()
     images = cache_dir() / "images"
     images.mkdir(parents=True, exist_ok=True)
-    image = images / f"{recipe.SUITE}-{architecture}-{recipe.digest(architecture)}"
+    image = images / f"{recipe.SUITE}-{kind.value}-{machine}-{recipe.digest(machine, kind, files)}"
     with _locked(images / "lock", log):
         if not image.exists():
             _remove_unused(images)
             log(f"building the node image {image.name}")
             began = time.monotonic()
-            _build(image, architecture, log)
+            _build(image, kind, files, log)
             log(f"built the node image in {time.monotonic() - began:.0f} s")
         os.utime(image)
     return image
 
 
-def _architecture() -> str:
+def architecture() -> str:
+    """Return Debian's name of this machine's architecture.
+
+    Raises:
+        ImageError: no image is made for it.
+    """
     machine = os.uname().machine
     known = {"x86_64": "amd64", "aarch64": "arm64"}
     if machine not in known:
         raise ImageError(f"machine type {machine!r} has no node image: use one of {', '.join(known)}")
     return known[machine]
+
+
+def _package_sources() -> dict[str, str]:
+    """Return apt's files of a stock image: the host's mirror, through the cache."""
+    return {
+        "/etc/apt/sources.list": _sources(mirror.through_cache(mirror.mirror())),
+        "/etc/apt/apt.conf.d/50rehearsal": f'Acquire::http::Proxy "http://{PACKAGES}:{PACKAGES_PORT}";\n',
+    }
+
+
+def _sources(url: str) -> str:
+    return "".join(f"deb {url} {suite} main\n" for suite in (recipe.SUITE, f"{recipe.SUITE}-updates"))
 
 
 @contextmanager
@@ -93,7 +128,7 @@ def _remove_unused(images: Path) -> None:
             shutil.rmtree(path)
 
 
-def _build(image: Path, architecture: str, log: Log) -> None:
+def _build(image: Path, kind: ImageKind, files: Mapping[str, str], log: Log) -> None:
     root = image.with_suffix(".building")
     url = mirror.mirror()
     log(f"  Debian {recipe.SUITE} from {url}")
@@ -101,35 +136,36 @@ def _build(image: Path, architecture: str, log: Log) -> None:
         "debootstrap",
         *_NAMESPACES,
         "debootstrap",
-        *("--variant=minbase", f"--arch={architecture}", f"--keyring={_KEYRING}"),
+        *("--variant=minbase", f"--arch={architecture()}", f"--keyring={_KEYRING}"),
         *(recipe.SUITE, str(root), url),
     )
-    _write(root / "etc/apt/sources.list", "".join(f"deb {url} {suite} main\n" for suite in _suites()))
+    _write(root / "etc/apt/sources.list", _sources(url))
     _write(root / "usr/sbin/policy-rc.d", _PACKAGE_SERVICES_STAY_OFF, mode=0o755)
     # Nothing is lost when the host stops: only a whole image is used.
     _write(root / "etc/dpkg/dpkg.cfg.d/rehearsal", "force-unsafe-io\n")
-    log(f"  {len(recipe.all_packages())} packages and what they need")
+    packages = recipe.packages(kind)
+    log(f"  {len(packages)} packages and what they need")
     _in_root(root, "apt-get", "update")
-    _in_root(root, "apt-get", "-y", "--no-install-recommends", "install", *recipe.all_packages())
+    _in_root(root, "apt-get", "-y", "--no-install-recommends", "install", *packages)
     # EC2's image has no package lists either; with them every use of apt takes a second longer.
     _in_root(root, "apt-get", "distclean")
-    _copy_files(root)
+    _copy_files(root, files)
     _in_root(root, "systemctl", "mask", *recipe.MASKED_UNITS)
-    _in_root(root, "systemctl", "disable", *recipe.DISABLED_UNITS)
-    _in_root(root, "systemctl", "enable", *recipe.ENABLED_UNITS)
+    if kind is ImageKind.BAKED:
+        _in_root(root, "systemctl", "disable", *recipe.DISABLED_UNITS)
+        _in_root(root, "systemctl", "enable", *recipe.ENABLED_UNITS)
+    else:
+        (root / recipe.AGENT_UNIT_FILE).unlink()
+        _in_root(root, "update-ca-certificates")
     _forget_identity(root)
     root.rename(image)
 
 
-def _suites() -> tuple[str, ...]:
-    return (recipe.SUITE, f"{recipe.SUITE}-updates")
-
-
-def _copy_files(root: Path) -> None:
+def _copy_files(root: Path, files: Mapping[str, str]) -> None:
     shutil.copytree(
         recipe.FILES, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"), copy_function=_copy_file
     )
-    for path, text in recipe.environment_files().items():
+    for path, text in files.items():
         _write(root / path.lstrip("/"), text)
 
 

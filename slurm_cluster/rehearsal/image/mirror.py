@@ -22,6 +22,14 @@ def mirror() -> str:
     return DEFAULT
 
 
+def through_cache(url: str) -> str:
+    """Return the URL at which apt gets to a mirror through the apt cache, which is a plain HTTP proxy for apt.
+
+    For a mirror that speaks TLS it is apt-cacher-ng's own form, with which the cache makes the TLS connection.
+    """
+    return f"http://HTTPS///{rest}" if (rest := url.removeprefix("https://")) != url else url
+
+
 def proxy_environment() -> dict[str, str]:
     """Return the proxy variables that debootstrap and apt read, from this host's environment and apt."""
     found = {name: value for name in ("http_proxy", "https_proxy", "no_proxy") if (value := os.environ.get(name))}

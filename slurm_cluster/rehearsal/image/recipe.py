@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 
-from slurm_cluster.rehearsal.network.addresses import API_HOST, API_PORT
+from slurm_cluster.model.node_files import OVERRIDE_DIR
+from slurm_cluster.rehearsal.network.addresses import API_HOST, API_PORT, PACKAGES, PACKAGES_PORT
 from slurm_cluster.rehearsal.node_exec import ENVIRONMENT_FILE
 from slurm_cluster.runtime.node import packages as node_packages
+from slurm_cluster.runtime.node import ssm_agent
+
+
+class ImageKind(StrEnum):
+    """What nodes boot."""
+
+    BAKED = "baked"
+    """All packages are in the image: nodes install nothing, and are ready in seconds."""
+    STOCK = "stock"
+    """As Debian's EC2 image: user data and bootstrap install everything, the SSM agent included."""
+
 
 SUITE = "trixie"
 API_ENDPOINT = f"http://{API_HOST}:{API_PORT}"
@@ -16,7 +30,7 @@ API_ENDPOINT = f"http://{API_HOST}:{API_PORT}"
 
 BASE_PACKAGES = (
     *("systemd", "systemd-sysv", "libpam-systemd", "ca-certificates", "netbase", "procps"),
-    *("iproute2", "iputils-ping", "sudo", "less", "curl", "gnupg", "e2fsprogs"),
+    *("iproute2", "iputils-ping", "sudo", "less", "curl", "e2fsprogs"),
     *("python3", "cloud-init"),
 )
 """What Debian's EC2 image has and node programs or their users count on."""
@@ -36,11 +50,18 @@ DISABLED_UNITS = ("munge.service", "slurmctld.service", "slurmd.service")
 
 ENABLED_UNITS = ("amazon-ssm-agent.service",)
 
-REPLACED = (
-    "SSM agent: a stand-in unit; Run Command enters the node from the host",
+AGENT_UNIT_FILE = "usr/lib/systemd/system/amazon-ssm-agent.service"
+"""The agent's stand-in: in a baked image itself, for a stock one in the package that nodes install."""
+
+AGENT_KEY_FILE = str(OVERRIDE_DIR / ssm_agent.OVERRIDE_KEY)
+"""In a stock image, who signed the stand-in's package."""
+
+AUTHORITY_FILE = "/usr/local/share/ca-certificates/rehearsal.crt"
+"""In a stock image, who vouches for the server that the agent's package comes from."""
+
+_COMMON = (
     "EC2 data source of cloud-init: told that this is EC2 (no DMI data); the rest is cloud-init's own",
     f"API end point: AWS_ENDPOINT_URL={API_ENDPOINT} in the environment of services and log-ins",
-    "packages: already in the image, which has no SSH server",
     "cgroup v2: slurmd runs with its cgroup/v1 plugin (freezer, cpuset, devices)",
     "memory limits of jobs: not enforced (override.d/cgroup.conf: ConstrainRAMSpace=no, ConstrainSwapSpace=no)",
     "memory use of jobs: read from /proc (override.d/slurm.conf: JobAcctGatherType=jobacct_gather/linux)",
@@ -48,15 +69,32 @@ REPLACED = (
     "SlurmdParameters=config_overrides), and share what this machine has",
     "kernel and clock: those of this machine",
 )
-"""One line for each thing in which a node differs from an EC2 instance; every report prints them."""
+_REPLACED = {
+    ImageKind.BAKED: (
+        "SSM agent: a stand-in unit; Run Command enters the node from the host",
+        "packages: already in the image, which has no SSH server",
+    ),
+    ImageKind.STOCK: (
+        "SSM agent: a stand-in package under the address of AWS's, signed by the rehearsal's key "
+        f"(override.d/{ssm_agent.OVERRIDE_KEY}); Run Command enters the node from the host",
+        "certificate of that address: by an authority of the rehearsal's own, which the image trusts",
+        f"packages: through an apt cache on this machine (apt proxy http://{PACKAGES}:{PACKAGES_PORT}); no SSH server",
+    ),
+}
+
+
+def replaced(kind: ImageKind) -> tuple[str, ...]:
+    """Return a line for each thing in which a node differs from an EC2 instance; every report prints them."""
+    return _REPLACED[kind] + _COMMON
+
 
 FILES = Path(__file__).parent / "files"
 """Copied over the installed system, path by path."""
 
 
-def all_packages() -> tuple[str, ...]:
+def packages(kind: ImageKind) -> tuple[str, ...]:
     """Return every package that is installed on top of debootstrap's minimal system."""
-    return BASE_PACKAGES + NODE_PACKAGES
+    return BASE_PACKAGES + NODE_PACKAGES if kind is ImageKind.BAKED else BASE_PACKAGES
 
 
 def environment_files() -> dict[str, str]:
@@ -68,9 +106,15 @@ def environment_files() -> dict[str, str]:
     }
 
 
-def digest(architecture: str) -> str:
-    """Return a name for what the recipe builds on ``architecture``: it changes when this directory does."""
-    state = hashlib.sha256(repr((architecture, all_packages(), environment_files())).encode())
+def digest(architecture: str, kind: ImageKind, more: Mapping[str, str]) -> str:
+    """Return a name for what the recipe builds: it changes when this directory does.
+
+    Args:
+        architecture: Debian's name of it.
+        kind: of the image.
+        more: further files of the image by absolute path.
+    """
+    state = hashlib.sha256(repr((architecture, packages(kind), environment_files(), sorted(more.items()))).encode())
     here = Path(__file__).parent
     for path in sorted(here.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import urlsplit
 
 from slurm_cluster.rehearsal.paths import name
+from slurm_cluster.runtime.node.ssm_agent import package_url
 
 METADATA = "169.254.169.254"
 """Instance metadata service (EC2 user guide, "Access instance metadata")."""
@@ -19,6 +21,14 @@ API = "192.0.2.1"
 
 API_HOST = "aws"
 API_PORT = 4566
+
+PACKAGES = "192.0.2.2"
+"""Where the apt cache answers, as the proxy that a stock image names."""
+
+PACKAGES_PORT = 3142
+
+AGENT_BUCKET = "192.0.2.3"
+"""Where the bucket answers over TLS from which nodes of a stock image install the SSM agent."""
 
 OWN_DNS = "192.0.2.53"
 """A DNS server that the owner of a VPC runs: it knows public names, and nothing of private hosted zones."""
@@ -39,6 +49,8 @@ class Outside:
 
 OUTSIDE = (
     Outside(address=API, protocol="tcp", port=API_PORT, aws_port=443),
+    Outside(address=PACKAGES, protocol="tcp", port=PACKAGES_PORT, aws_port=80),
+    Outside(address=AGENT_BUCKET, protocol="tcp", port=443, aws_port=443),
     Outside(address=OWN_DNS, protocol="udp", port=53, aws_port=53),
     Outside(address=OWN_DNS, protocol="tcp", port=53, aws_port=53),
 )
@@ -62,6 +74,11 @@ def mac_address(private_ip: str) -> str:
 def router_interface(session: str, private_ip: str) -> str:
     """Return the router's end of a node's veth pair: 15 characters, the most that Linux allows."""
     return name(session, ipaddress.IPv4Address(private_ip).packed.hex())
+
+
+def agent_bucket_host(region: str) -> str:
+    """Return the host name from which nodes of a Region install the SSM agent."""
+    return str(urlsplit(package_url(region, "amazonaws.com", "amd64")).hostname)
 
 
 def internal_domain(region: str) -> str:

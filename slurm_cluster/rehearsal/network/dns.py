@@ -27,7 +27,15 @@ import dns.reversename
 import dns.rrset
 
 from slurm_cluster.rehearsal.network import namespace
-from slurm_cluster.rehearsal.network.addresses import API, API_HOST, OWN_DNS, internal_domain, private_dns_name
+from slurm_cluster.rehearsal.network.addresses import (
+    AGENT_BUCKET,
+    API,
+    API_HOST,
+    OWN_DNS,
+    agent_bucket_host,
+    internal_domain,
+    private_dns_name,
+)
 from slurm_cluster.rehearsal.network.tcp_service import TcpService
 
 Records: TypeAlias = Callable[[str], Sequence[str]]
@@ -93,6 +101,8 @@ class Resolver:
     def _addresses(self, name: str, private: bool) -> list[str]:
         if name == API_HOST or name.endswith(f".{API_HOST}"):
             return [API]
+        if name == agent_bucket_host(self._region):
+            return [AGENT_BUCKET]
         if not private:
             return []
         if match := self._instance.fullmatch(name):

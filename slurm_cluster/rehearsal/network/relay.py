@@ -8,7 +8,6 @@ import socketserver
 import threading
 
 from slurm_cluster.rehearsal.network import namespace
-from slurm_cluster.rehearsal.network.addresses import API, API_PORT
 from slurm_cluster.rehearsal.network.tcp_service import TcpService
 
 _CONNECT_SECONDS = 10
@@ -16,19 +15,20 @@ _CHUNK = 65536
 
 
 class Relay:
-    """Passes connections to the AWS API's address in the VPC on to 127.0.0.1:``port`` until ``stop``.
+    """Passes connections to an address in the router on to 127.0.0.1:``port`` until ``stop``.
 
     Args:
         router: the router's namespace.
-        port: where the API listens on this machine's loopback.
+        at: address and port where it listens there.
+        port: where the service listens on this machine's loopback.
 
     Raises:
         OSError: the address is not there or in use.
     """
 
-    def __init__(self, router: str, port: int) -> None:
+    def __init__(self, router: str, at: tuple[str, int], port: int) -> None:
         handler = type("Handler", (_Handler,), {"target": ("127.0.0.1", port)})
-        self._service = TcpService(namespace.listening_socket(router, API, API_PORT, "tcp"), handler, "API relay")
+        self._service = TcpService(namespace.listening_socket(router, *at, "tcp"), handler, "relay")
         self._service.start()
 
     def stop(self) -> None:
@@ -48,7 +48,7 @@ class _Handler(socketserver.BaseRequestHandler):
             return
         with upstream, self.server.ending_with_service(upstream):
             upstream.settimeout(None)
-            back = threading.Thread(target=_pass, args=(upstream, self.request), name="API relay, answers", daemon=True)
+            back = threading.Thread(target=_pass, args=(upstream, self.request), name="relay, answers", daemon=True)
             back.start()
             _pass(self.request, upstream)
             back.join()

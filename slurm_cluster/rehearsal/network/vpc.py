@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from slurm_cluster.rehearsal.network import namespace, ruleset
 from slurm_cluster.rehearsal.network.addresses import (
-    API,
     METADATA,
-    OWN_DNS,
+    OUTSIDE,
     RESOLVER,
     gateway,
     mac_address,
@@ -141,7 +140,8 @@ class VpcNetwork:
         self._snapshot, self._closures = snapshot, closures
 
     def _equip_router(self) -> None:
-        self._ip(self.router, *(f"address add {ip}/32 dev lo" for ip in (METADATA, RESOLVER, API, OWN_DNS)))
+        services = dict.fromkeys((METADATA, RESOLVER, *(item.address for item in OUTSIDE)))
+        self._ip(self.router, *(f"address add {ip}/32 dev lo" for ip in services))
         # Without this route other destinations were "unreachable" at once; on AWS such packets are lost.
         self._ip(self.router, "route add blackhole default")
         namespace.set_sysctl(self.router, _ROUTER_SYSCTLS)

@@ -3,6 +3,9 @@
 AWS's package comes from the Region's own bucket and is installed only when it is signed by the key that AWS documents
 (https://docs.aws.amazon.com/systems-manager/latest/userguide/verify-agent-signature.html). AWS prolongs that key now
 and then and keeps its fingerprint, so the copy here may look expired while signatures by it are good.
+
+A site that signs the package itself puts its public key into its image as ``override.d/ssm-agent-key.asc``; that key
+then takes the place of AWS's.
 """
 
 from __future__ import annotations
@@ -15,12 +18,16 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from slurm_cluster.model.node_files import OVERRIDE_DIR
 from slurm_cluster.runtime.node.commands import Runner
 from slurm_cluster.runtime.node.errors import NodeError
 
 UNITS = ("amazon-ssm-agent.service", "snap.amazon-ssm-agent.amazon-ssm-agent.service")
 KEY_FILE = Path(__file__).with_name("ssm_agent_key.asc")
 FINGERPRINT = "DE92C7DA3E56E92331D62A36BC1F495C97DD04ED"
+OVERRIDE_KEY = "ssm-agent-key.asc"
+"""File in override.d with the ASCII-armored public key of a site that signs the package itself."""
+
 _PACKAGE = "amazon-ssm-agent.deb"
 _ATTEMPTS = 20
 _PAUSE = 15
@@ -39,25 +46,33 @@ def package_url(region: str, url_suffix: str, architecture: str) -> str:
     return f"https://amazon-ssm-{region}.s3.{region}.{url_suffix}/latest/debian_{architecture}/{_PACKAGE}"
 
 
-def verify(
-    run: Runner, package: Path, signature: Path, *, fingerprint: str = FINGERPRINT, key: Path = KEY_FILE
-) -> None:
-    """Check that ``signature`` over ``package`` was made by the pinned key.
+def signer(directory: Path = OVERRIDE_DIR) -> tuple[Path, str | None]:
+    """Return the file of the key that must have signed the package, and its fingerprint.
+
+    None stands for every fingerprint: a site's own file is trusted as it is.
+    """
+    own = directory / OVERRIDE_KEY
+    return (own, None) if own.exists() else (KEY_FILE, FINGERPRINT)
+
+
+def verify(run: Runner, package: Path, signature: Path, *, key: Path, fingerprint: str | None) -> None:
+    """Check that ``signature`` over ``package`` was made by the key in the file ``key``.
 
     Raises:
-        NodeError: it was not.
+        NodeError: it was not, or the key has not that fingerprint.
     """
     with tempfile.TemporaryDirectory() as directory:
         keyring = Path(directory) / "keyring.gpg"
         keyring.write_bytes(dearmor(key.read_text()))
         done = run(["gpgv", "--status-fd", "1", "--keyring", str(keyring), str(signature), str(package)], check=False)
     words = [line.split() for line in done.stdout.splitlines()]
-    valid = any(line[1:2] == ["VALIDSIG"] and line[-1] == fingerprint for line in words)
+    valid = any(line[1:2] == ["VALIDSIG"] and fingerprint in (None, line[-1]) for line in words)
     bad = any(line[1:2] in (["BADSIG"], ["ERRSIG"], ["REVKEYSIG"]) for line in words)
     if not valid or bad:
         raise NodeError(
-            f"the SSM agent's package is not signed by key {fingerprint}: it was not installed; "
-            "if AWS documents a newer signing key, deploy a release of slurm_cluster that knows it"
+            f"the SSM agent's package is not signed by key {fingerprint or f'in {key}'}: it was not installed; "
+            "if its publisher has a newer signing key, deploy a release of slurm_cluster that knows it, "
+            f"or put the key into the image as {OVERRIDE_DIR / OVERRIDE_KEY}"
         )
 
 
@@ -108,5 +123,6 @@ def install(run: Runner, *, region: str, url_suffix: str, install_packages: Call
         signature = Path(directory) / f"{_PACKAGE}.sig"
         download(url, package)
         download(f"{url}.sig", signature)
-        verify(run, package, signature)
+        key, fingerprint = signer()
+        verify(run, package, signature, key=key, fingerprint=fingerprint)
         run(["dpkg", "--install", str(package)], timeout=600, env={"DEBIAN_FRONTEND": "noninteractive"})

@@ -1,0 +1,326 @@
+"""Every request gets exactly one answer from the smoke test's functions, small enough to be taken."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from slurm_cluster.runtime.evidence import Evidence
+from slurm_cluster.runtime.fault import Code, Verdict
+from slurm_cluster.runtime.functions import answer
+from slurm_cluster.runtime.functions.smoke_test import cloud as cloud_module
+from slurm_cluster.runtime.functions.smoke_test import index, report
+from slurm_cluster.runtime.functions.smoke_test import watch as watch_module
+from slurm_cluster.runtime.functions.smoke_test.watch import Finding, Watch
+from tests.runtime.cloudformation_double import CloudFormation, listening
+from tests.runtime.gate_doubles import PASSED
+
+HUGE = "\U0001f600\n\x1b" * 33_000 + "é" * 1_000
+"""More than 100 KB, none of its characters short in JSON."""
+
+
+class Context:
+    """What Lambda passes to a handler."""
+
+    log_stream_name = "2026/11/30/[$LATEST]0123"
+    invoked_function_arn = "arn:aws:lambda:eu-west-1:111122223333:function:test"
+
+    def __init__(self, seconds: float = 900) -> None:
+        self._seconds = seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int(self._seconds * 1000)
+
+
+class Clouds:
+    """In place of AWS: remembers what it is asked to go on with."""
+
+    def __init__(self) -> None:
+        self.rolling_back = False
+        self.invoked: list[tuple[str, Any]] = []
+
+    def is_rolling_back(self, stack_id: str) -> bool:
+        return self.rolling_back
+
+    def go_on(self, function: str, event: Any) -> None:
+        self.invoked.append((function, event))
+
+
+@pytest.fixture
+def cloudformation() -> Iterator[CloudFormation]:
+    with listening() as server:
+        yield server
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Clouds:
+    clouds = Clouds()
+    monkeypatch.setattr(cloud_module, "Cloud", lambda: clouds)
+    monkeypatch.setattr(index.threading, "Timer", _no_timer)  # tests that need it put the real one back
+    for name, value in (("ON_UPDATE", "free"), ("BUDGET_SECONDS", "1800"), ("LOG_GROUP", "the-log-group")):
+        monkeypatch.setenv(name, value)
+    return clouds
+
+
+def _no_timer(*_: Any) -> Any:
+    return SimpleNamespace(start=lambda: None, cancel=lambda: None, daemon=True)
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is written and sent, in its order."""
+    happened: list[str] = []
+    send = answer.send
+
+    def write(log_group: str, request_id: str, content: Any) -> str:
+        assert json.loads(json.dumps(content))["request_id"] == request_id == "r-1"
+        happened.append("report")
+        return "the-stream"
+
+    def sent(*arguments: Any, **options: Any) -> None:
+        happened.append("answer")
+        send(*arguments, **options)
+
+    monkeypatch.setattr(report, "write", write)
+    monkeypatch.setattr(answer, "send", sent)
+    return happened
+
+
+def _event(cloudformation: CloudFormation, kind: str = "Create", **more: Any) -> dict[str, Any]:
+    return {
+        "RequestType": kind,
+        "ResponseURL": cloudformation.url,
+        "StackId": "arn:aws:cloudformation:eu-west-1:111122223333:stack/s/guid",
+        "RequestId": "r-1",
+        "LogicalResourceId": "SmokeTest",
+        "ResourceProperties": {
+            "HeadInstanceId": "i-h",
+            "NodeNames": ["cpu-static-1"],
+            "WorkerInstanceIds": ["i-1"],
+            "HeadGroupId": "sg-h",
+            "WorkerGroupId": "sg-w",
+            "SrunPorts": "1024-65535",
+        },
+        **({} if kind == "Create" else {"PhysicalResourceId": index.FIRST_PHYSICAL_ID}),
+        **more,
+    }
+
+
+def _ends(monkeypatch: pytest.MonkeyPatch, result: Finding | BaseException | None) -> None:
+    def run(self: Watch, until: float) -> Finding | None:
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    monkeypatch.setattr(watch_module.Watch, "run", run)
+
+
+def _evidence(gate: Any = None) -> Evidence:
+    return Evidence(machines={}, groups={}, gate=gate)
+
+
+def _failed(sentence: str = "srun-io: cpu-static-1 cannot open TCP 1024.") -> Finding:
+    verdict = Verdict(code=Code.SRUN_IO_BLOCKED, node="cpu-static-1", sentence=sentence, change="Add the rule.")
+    return Finding(evidence=_evidence(), verdict=verdict)
+
+
+def test_success_tells_the_hosts(
+    cloudformation: CloudFormation, cloud: Clouds, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ends(monkeypatch, Finding(evidence=_evidence(PASSED)))
+    index.on_event(_event(cloudformation), Context())
+    (sent,) = cloudformation.answers
+    assert sent["Status"] == "SUCCESS"
+    assert sent["PhysicalResourceId"] == index.FIRST_PHYSICAL_ID
+    assert sent["Data"]["Hosts"] == "cpu-static-1=ip-10-0-0-5,cpu-static-2=ip-10-0-0-6"
+    assert order == ["report", "answer"]
+
+
+def test_failure_tells_why_after_the_report_is_written(
+    cloudformation: CloudFormation, cloud: Clouds, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ends(monkeypatch, _failed())
+    index.on_event(_event(cloudformation), Context())
+    (sent,) = cloudformation.answers
+    assert sent["Status"] == "FAILED"
+    assert sent["Reason"] == (
+        "srun-io-blocked: srun-io: cpu-static-1 cannot open TCP 1024. Add the rule. "
+        "Report: log group the-log-group, stream the-stream"
+    )
+    assert sent["PhysicalResourceId"] == index.FIRST_PHYSICAL_ID
+    assert order == ["report", "answer"]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        _failed(HUGE),
+        Finding(evidence=_evidence({**PASSED, "output": HUGE, "nodes": {f"cpu-static-{n}": HUGE for n in range(9)}})),
+        RuntimeError(HUGE),
+    ],
+    ids=["verdict", "output", "exception"],
+)
+def test_no_answer_reaches_4_kb(
+    result: Any, cloudformation: CloudFormation, cloud: Clouds, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(HUGE.encode()) > 100_000
+    _ends(monkeypatch, result)
+    index.on_event(_event(cloudformation), Context())
+    assert len(cloudformation.answers) == 1
+    assert 500 < cloudformation.sizes[0] < answer.LIMIT
+
+
+@pytest.mark.parametrize("physical_id", ["made by another release", "", index.FIRST_PHYSICAL_ID])
+def test_delete_succeeds_whatever_was_before_and_again(
+    physical_id: str, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud_module, "Cloud", lambda: pytest.fail("AWS was asked"))
+    event = _event(cloudformation, "Delete", PhysicalResourceId=physical_id, ResourceProperties={})
+    for _ in range(2):
+        index.on_event(event, Context())
+    assert [sent["Status"] for sent in cloudformation.answers] == ["SUCCESS"] * 2
+    assert cloudformation.answers[0]["PhysicalResourceId"] == (physical_id or index.FIRST_PHYSICAL_ID)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "ssm:SendCommand"}}, "SendCommand"),
+        KeyError("HeadInstanceId"),
+        MemoryError(),
+    ],
+)
+def test_every_failure_of_the_function_itself_is_answered(
+    error: Exception, cloudformation: CloudFormation, cloud: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ends(monkeypatch, error)
+    index.on_event(_event(cloudformation), Context())
+    (sent,) = cloudformation.answers
+    assert sent["Status"] == "FAILED"
+    assert type(error).__name__ in sent["Reason"]
+    assert "log group the-log-group, stream 2026/11/30/[$LATEST]0123" in sent["Reason"]
+
+
+@pytest.mark.parametrize("properties", [{}, {"NodeNames": ["a"], "WorkerInstanceIds": []}])
+def test_a_malformed_request_is_answered(properties: Any, cloudformation: CloudFormation, cloud: Clouds) -> None:
+    index.on_event(_event(cloudformation, ResourceProperties=properties), Context())
+    assert cloudformation.answers[0]["Status"] == "FAILED"
+
+
+def test_an_invocation_that_ends_hands_over_and_does_not_answer(
+    cloudformation: CloudFormation, cloud: Clouds, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ends(monkeypatch, None)
+    event = _event(cloudformation)
+    index.on_event(event, Context())
+    assert cloudformation.answers == []
+    ((function, handed),) = cloud.invoked
+    assert function == Context.invoked_function_arn
+    assert handed[index.REQUEST] == event
+    started = handed[index.PROGRESS]["started"]
+    # what was handed over survives JSON, and the clock of the budget goes on
+    _ends(monkeypatch, _failed())
+    seen: list[Watch] = []
+    run = watch_module.Watch.run
+    monkeypatch.setattr(watch_module.Watch, "run", lambda self, until: (seen.append(self), run(self, until))[1])
+    index.on_event(json.loads(json.dumps(handed)), Context())
+    assert seen[0].progress.started == started
+    assert cloudformation.answers[0]["Status"] == "FAILED"
+
+
+def test_an_invocation_that_cannot_hand_over_answers(
+    cloudformation: CloudFormation, cloud: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ends(monkeypatch, None)
+
+    def refuse(*_: Any) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "Invoke")
+
+    monkeypatch.setattr(cloud, "go_on", refuse)
+    index.on_event(_event(cloudformation), Context())
+    assert "AccessDeniedException" in cloudformation.answers[0]["Reason"]
+
+
+def test_it_answers_before_its_own_end_whatever_it_is_doing(
+    cloudformation: CloudFormation, cloud: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(cloud_module, "Cloud", lambda: cloud)
+    for name in ("ON_UPDATE", "LOG_GROUP"):
+        monkeypatch.setenv(name, "free")
+    monkeypatch.setenv("BUDGET_SECONDS", "1800")
+
+    def hang(self: Watch, until: float) -> Finding:
+        time.sleep(1)
+        return _failed()
+
+    monkeypatch.setattr(watch_module.Watch, "run", hang)
+    monkeypatch.setattr(report, "write", lambda *_: "stream")
+    index.on_event(_event(cloudformation), Context(index.LAST_WORD_SECONDS + 0.2))
+    # and not a second time when it comes to its end after all
+    (sent,) = cloudformation.answers
+    assert sent["Reason"] == "the smoke test did not come to an end in time"
+
+
+def test_a_rollback_is_not_held_up(
+    cloudformation: CloudFormation, cloud: Clouds, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ends(monkeypatch, _failed())
+    index.on_event(_event(cloudformation, "Update"), Context())
+    cloud.rolling_back = True
+    index.on_event(_event(cloudformation, "Update"), Context())
+    # a first create has nothing to go back to
+    index.on_event(_event(cloudformation), Context())
+    failed, rolled_back, created = cloudformation.answers
+    assert failed["Status"] == created["Status"] == "FAILED"
+    assert rolled_back["Status"] == "SUCCESS"
+    assert rolled_back["Data"]["Hosts"] == "not proven, the rollback was not held up"
+    assert rolled_back["Data"]["Output"].startswith("srun-io-blocked: ")
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_a_request_whose_invocation_died_is_answered(
+    handed_over: bool, cloudformation: CloudFormation, cloud: Clouds
+) -> None:
+    event = _event(cloudformation)
+    payload = {index.REQUEST: event, index.PROGRESS: {"started": 1.0}} if handed_over else event
+    death = {
+        "requestContext": {"condition": "RetriesExhausted"},
+        "requestPayload": payload,
+        "responsePayload": {"errorType": "Runtime.ExitError", "errorMessage": "RequestId: x Error: signal: killed"},
+    }
+    index.on_death(death, Context())
+    index.on_death({**death, "requestPayload": _event(cloudformation, "Delete"), "responsePayload": None}, Context())
+    index.on_death({**death, "responsePayload": None}, Context())
+    died, deleted, unexplained = cloudformation.answers
+    assert died["Status"] == "FAILED"
+    assert "the function of the smoke test died: RequestId: x Error: signal: killed" in died["Reason"]
+    assert deleted["Status"] == "SUCCESS"
+    assert "RetriesExhausted" in unexplained["Reason"]
+
+
+def test_the_url_is_never_logged(
+    cloudformation: CloudFormation,
+    cloud: Clouds,
+    order: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    _ends(monkeypatch, _failed())
+    cloudformation.refusals = 1
+    with caplog.at_level(logging.DEBUG):
+        event = _event(cloudformation)
+        index.on_event(event, Context())
+        index.on_event({index.REQUEST: event, index.PROGRESS: {"started": 1.0}}, Context())
+        index.on_death({"requestPayload": event}, Context())
+    assert "not taken" in caplog.text
+    assert "Signature" not in caplog.text
+    assert "127.0.0.1" not in caplog.text
