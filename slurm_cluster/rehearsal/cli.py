@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from slurm_cluster.rehearsal import report
-from slurm_cluster.rehearsal.image import REPLACED
+from slurm_cluster.rehearsal import cgroups, report
+from slurm_cluster.rehearsal.image import replaced
 from slurm_cluster.rehearsal.interrupts import Interrupted
 from slurm_cluster.rehearsal.session import Rehearsal
 
@@ -73,7 +73,7 @@ def _run(app_dir: Path, context: dict[str, str]) -> int:
     for line in (
         *report.timeline_lines(rehearsal.progress.spans()),
         *refused,
-        *report.limits_lines(REPLACED, differences),
+        *report.limits_lines(replaced(cgroups.version()), differences),
     ):
         _say(line)
     _say("passed; nothing is left" if result.passed else "FAILED: the smoke test did not pass")

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_cluster.rehearsal import leftovers, node_exec
-from slurm_cluster.rehearsal.cgroups import NodeCgroups
+from slurm_cluster.rehearsal import cgroups, leftovers, node_exec
 from slurm_cluster.rehearsal.lifeline import Lifeline
 from slurm_cluster.rehearsal.paths import SessionPaths, name
 
@@ -31,7 +30,6 @@ _KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _POWER_OFF = signal.SIGRTMIN + 4
 _REBOOT = signal.SIGRTMIN + 5
-_ENTER_GROUPS = 'while [ "$1" != -- ]; do echo $$ >"$1"; shift; done; shift; exec "$@"'
 
 
 class MachineError(RuntimeError):
@@ -63,7 +61,7 @@ class Machine:
         self._image = image
         self._netns = netns
         self._resolv_conf = resolv_conf
-        self._groups = NodeCgroups(self.name)
+        self._groups = cgroups.of_node(self.name)
         self._nspawn: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
         self._pid1: int | None = None
@@ -104,6 +102,7 @@ class Machine:
             # In what an earlier boot left of its groups systemd starts no unit.
             self._groups.kill()
             self._groups.remove()
+            leftovers.remove_directories(self.name)
             self._groups.create()
             self._lifeline = self._lifeline or Lifeline(self._groups.kill_file)
             (self.root / "etc/resolv.conf").write_text(self._resolv_conf)
@@ -130,9 +129,7 @@ class Machine:
 
     def _command(self) -> list[str]:
         return [
-            *("sh", "-ec", _ENTER_GROUPS, "sh", *self._groups.entry_files(), "--"),
-            # The node gets a cgroup2 hierarchy, in which alone Debian 13's systemd runs.
-            *("env", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"),
+            *self._groups.entry(),
             *_clocks_from_now(),
             *("systemd-nspawn", "--quiet", "--boot", f"--machine={self.name}", f"--directory={self.root}"),
             *("--register=no", "--keep-unit", "--console=read-only"),

@@ -12,7 +12,6 @@ NOT_REHEARSED = (
     "AWS's own APIs: ministack answers in their place, without their quotas, capacity, delays and consistency",
     "the boot of an EC2 instance and its devices: machines are systemd-nspawn containers, volumes are loop devices",
     "the installation and the registration of the SSM agent",
-    "cgroup v2, and with it the limits on jobs that EC2 nodes have",
     "NFS, EFS and FSx: this release mounts none",
     "EFA and GPUs",
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from slurm_cluster.rehearsal import cgroups
 from slurm_cluster.rehearsal.image import mirror, recipe
 from slurm_cluster.rehearsal.ownership import SESSION_VARIABLE
 from slurm_cluster.rehearsal.paths import cache_dir
@@ -52,7 +53,7 @@ def ensure_baked_image(log: Log) -> Path:
     architecture = _architecture()
     images = cache_dir() / "images"
     images.mkdir(parents=True, exist_ok=True)
-    image = images / f"{recipe.SUITE}-{architecture}-{recipe.digest(architecture)}"
+    image = images / f"{recipe.SUITE}-{architecture}-{recipe.digest(architecture, cgroups.version())}"
     with _locked(images / "lock", log):
         if not image.exists():
             _remove_unused(images)
@@ -126,16 +127,11 @@ def _suites() -> tuple[str, ...]:
 
 
 def _copy_files(root: Path) -> None:
-    shutil.copytree(
-        recipe.FILES, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"), copy_function=_copy_file
-    )
+    # Written as a package installs: owned by root, whoever holds the source tree.
+    for path, source in recipe.files(cgroups.version()).items():
+        _write(root / path, source.read_text())
     for path, text in recipe.environment_files().items():
         _write(root / path.lstrip("/"), text)
-
-
-def _copy_file(source: str, target: str) -> None:
-    """Copy as a package installs: owned by root, whoever holds the source tree."""
-    _write(Path(target), Path(source).read_text())
 
 
 def _forget_identity(root: Path) -> None:

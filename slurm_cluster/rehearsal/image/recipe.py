@@ -6,6 +6,7 @@ import hashlib
 from itertools import chain
 from pathlib import Path
 
+from slurm_cluster.rehearsal.cgroups import Version
 from slurm_cluster.rehearsal.network.addresses import API_HOST, API_PORT
 from slurm_cluster.rehearsal.node_exec import ENVIRONMENT_FILE
 from slurm_cluster.runtime.node import packages as node_packages
@@ -36,22 +37,46 @@ DISABLED_UNITS = ("munge.service", "slurmctld.service", "slurmd.service")
 
 ENABLED_UNITS = ("amazon-ssm-agent.service",)
 
-REPLACED = (
+_REPLACED = (
     "SSM agent: a stand-in unit; Run Command enters the node from the host",
     "EC2 data source of cloud-init: told that this is EC2 (no DMI data); the rest is cloud-init's own",
     f"API end point: AWS_ENDPOINT_URL={API_ENDPOINT} in the environment of services and log-ins",
     "packages: already in the image, which has no SSH server",
-    "cgroup v2: slurmd runs with its cgroup/v1 plugin (freezer, cpuset, devices)",
-    "memory limits of jobs: not enforced (override.d/cgroup.conf: ConstrainRAMSpace=no, ConstrainSwapSpace=no)",
-    "memory use of jobs: read from /proc (override.d/slurm.conf: JobAcctGatherType=jobacct_gather/linux)",
     "CPUs and memory: nodes count as having what their instance types have (override.d/slurm.conf: "
     "SlurmdParameters=config_overrides), and share what this machine has",
     "kernel and clock: those of this machine",
 )
-"""One line for each thing in which a node differs from an EC2 instance; every report prints them."""
 
-FILES = Path(__file__).parent / "files"
-"""Copied over the installed system, path by path."""
+_REPLACED_BY_CGROUP_V1 = (
+    "cgroup v2: slurmd runs with its cgroup/v1 plugin (freezer, cpuset, devices), as this machine has v1 controllers",
+    "memory limits of jobs: not enforced (override.d/cgroup.conf: ConstrainRAMSpace=no, ConstrainSwapSpace=no)",
+    "memory use of jobs: read from /proc (override.d/slurm.conf: JobAcctGatherType=jobacct_gather/linux)",
+)
+
+_HERE = Path(__file__).parent
+_FILE_TREES: dict[Version, tuple[Path, ...]] = {
+    1: (_HERE / "files", _HERE / "files_cgroup_v1"),
+    2: (_HERE / "files",),
+}
+
+
+def replaced(version: Version) -> tuple[str, ...]:
+    """Return a line for each thing in which a node differs from an EC2 instance; every report prints them.
+
+    Args:
+        version: which cgroup version has the controllers of the machine that rehearses.
+    """
+    return _REPLACED if version == 2 else (*_REPLACED_BY_CGROUP_V1, *_REPLACED)
+
+
+def files(version: Version) -> dict[str, Path]:
+    """Return the files that are copied over the installed system, by path relative to its root."""
+    return {
+        str(path.relative_to(tree)): path
+        for tree in _FILE_TREES[version]
+        for path in tree.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
 
 
 def all_packages() -> tuple[str, ...]:
@@ -68,12 +93,11 @@ def environment_files() -> dict[str, str]:
     }
 
 
-def digest(architecture: str) -> str:
-    """Return a name for what the recipe builds on ``architecture``: it changes when this directory does."""
-    state = hashlib.sha256(repr((architecture, all_packages(), environment_files())).encode())
-    here = Path(__file__).parent
-    for path in sorted(here.rglob("*")):
+def digest(architecture: str, version: Version) -> str:
+    """Return a name for what the recipe builds for such a machine: it changes when this directory does."""
+    state = hashlib.sha256(repr((architecture, version, all_packages(), environment_files())).encode())
+    for path in sorted(_HERE.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
-            state.update(f"{path.relative_to(here)}\0{path.stat().st_size}\0".encode())
+            state.update(f"{path.relative_to(_HERE)}\0{path.stat().st_size}\0".encode())
             state.update(path.read_bytes())
     return state.hexdigest()[:12]
