@@ -35,8 +35,10 @@ def remove(paths: SessionPaths) -> list[str]:
     """
     found = find(paths)
     prefix = name(paths.session)
-    for group in cgroups.names(prefix):
-        remove_machine(group, paths.nodes / group.removeprefix(prefix))
+    # A machine's groups may have ended with its processes, and its files may be gone before its groups.
+    of_files = [f"{prefix}{directory.name}" for directory in paths.nodes.glob("*")]
+    for machine in {*cgroups.names(prefix), *of_files}:
+        remove_machine(machine, paths.nodes / machine.removeprefix(prefix))
     for point in mounts_below(paths.root):
         _unmount(point)
     for device in loop_devices_below(paths.root):

@@ -147,9 +147,8 @@ class Machine:
         while time.monotonic() < deadline:
             if nspawn.poll() is not None:
                 raise self._error(f"ended with exit code {nspawn.returncode} before its init process ran")
-            for pid in self._groups.pids():
-                if _is_init(pid):
-                    return pid
+            if (pid := self._groups.init()) is not None:
+                return pid
             time.sleep(_POLL_SECONDS)
         self.kill()
         raise self._error(f"had no init process {_START_SECONDS:.0f} s after its start")
@@ -296,16 +295,6 @@ def _clocks_from_now() -> list[str]:
     """
     uptime = int(time.clock_gettime(time.CLOCK_BOOTTIME))
     return ["unshare", "--time", f"--monotonic=-{uptime}", f"--boottime=-{uptime}", "--"]
-
-
-def _is_init(pid: int) -> bool:
-    """Return whether ``pid`` is a systemd that is the first process of a pid namespace right below ours."""
-    try:
-        status = Path("/proc", str(pid), "status").read_text()
-    except OSError:
-        return False
-    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    return fields.get("Name") == "systemd" and fields.get("NSpid", "").split()[1:] == ["1"]
 
 
 def _write_atomically(path: Path, text: str) -> None:

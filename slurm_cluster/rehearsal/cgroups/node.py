@@ -63,6 +63,10 @@ class NodeCgroups(ABC):
                 with contextlib.suppress(OSError):  # the group may end while it is read
                     yield from (int(line) for line in path.read_text().split())
 
+    def init(self) -> int | None:
+        """Return the pid of the node's init process on this machine; None before it runs."""
+        return next(filter(_is_init, self.pids()), None)
+
     def unit_runs(self, unit: str) -> bool:
         """Return whether the node's system unit, e.g. ``munge.service``, has a process."""
         path = self.unified / "payload" / "system.slice" / unit / "cgroup.events"
@@ -125,6 +129,16 @@ def is_alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"
+
+
+def _is_init(pid: int) -> bool:
+    """Return whether ``pid`` is a systemd that is the first process of a pid namespace right below ours."""
+    try:
+        status = Path("/proc", str(pid), "status").read_text()
+    except OSError:
+        return False
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    return fields.get("Name") == "systemd" and fields.get("NSpid", "").split()[1:] == ["1"]
 
 
 def _remove_tree(top: Path) -> None:
