@@ -13,6 +13,8 @@ from slurm_cluster.rehearsal import cgroups
 from slurm_cluster.rehearsal.paths import SessionPaths, name
 
 _NSPAWN = Path("/run/systemd/nspawn")
+_OF_MACHINES = ("propagate", "unix-export")
+"""Directories of nspawn with one directory a machine; the latter since systemd 256."""
 
 
 def find(paths: SessionPaths) -> list[str]:
@@ -22,7 +24,7 @@ def find(paths: SessionPaths) -> list[str]:
         *(f"cgroup {group}" for group in cgroups.names(prefix)),
         *(f"mount {point}" for point in mounts_below(paths.root)),
         *(f"loop device {device}" for device in loop_devices_below(paths.root)),
-        *(f"directory {path}" for path in (_NSPAWN / "propagate").glob(f"{prefix}*")),
+        *(f"directory {path}" for path in _directories(f"{prefix}*")),
     ]
 
 
@@ -33,28 +35,37 @@ def remove(paths: SessionPaths) -> list[str]:
     """
     found = find(paths)
     prefix = name(paths.session)
-    for group in cgroups.names(prefix):
-        remove_machine(group, paths.nodes / group.removeprefix(prefix))
+    # A machine's groups may have ended with its processes, and its files may be gone before its groups.
+    of_files = [f"{prefix}{directory.name}" for directory in paths.nodes.glob("*")]
+    for machine in {*cgroups.names(prefix), *of_files}:
+        remove_machine(machine, paths.nodes / machine.removeprefix(prefix))
     for point in mounts_below(paths.root):
         _unmount(point)
     for device in loop_devices_below(paths.root):
         detach_loop(device)
-    for path in (_NSPAWN / "propagate").glob(f"{prefix}*"):
-        _remove_propagation(path)
+    remove_directories(f"{prefix}*")
     return found
 
 
 def remove_machine(machine: str, directory: Path) -> None:
     """Kill the machine of that name and remove its control groups, mount and nspawn's records of it."""
-    groups = cgroups.NodeCgroups(machine)
+    groups = cgroups.of_node(machine)
     groups.kill()
     groups.remove()
     root = directory / "root"
     if root.is_mount():
         _remove_lock(root)
         _unmount(root)
-    _remove_propagation(_NSPAWN / "propagate" / machine)
+    remove_directories(machine)
     (directory / "pid1").unlink(missing_ok=True)
+
+
+def remove_directories(machines: str) -> None:
+    """Remove nspawn's directories of dead machines, by a pattern of their names; over some it would not start again."""
+    for path in _directories(machines):
+        if path.is_mount():
+            _unmount(path)
+        path.rmdir()
 
 
 def mounts_below(directory: Path) -> list[Path]:
@@ -98,8 +109,5 @@ def _remove_lock(root: Path) -> None:
     (_NSPAWN / "locks" / f"inode-{status.st_dev}:{status.st_ino}").unlink(missing_ok=True)
 
 
-def _remove_propagation(directory: Path) -> None:
-    if directory.exists():
-        if directory.is_mount():
-            _unmount(directory)
-        directory.rmdir()
+def _directories(machines: str) -> list[Path]:
+    return [path for kind in _OF_MACHINES for path in (_NSPAWN / kind).glob(machines)]

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_cluster.rehearsal import leftovers, node_exec
-from slurm_cluster.rehearsal.cgroups import NodeCgroups
+from slurm_cluster.rehearsal import cgroups, leftovers, node_exec
 from slurm_cluster.rehearsal.lifeline import Lifeline
 from slurm_cluster.rehearsal.paths import SessionPaths, name
 
@@ -31,7 +30,6 @@ _KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _POWER_OFF = signal.SIGRTMIN + 4
 _REBOOT = signal.SIGRTMIN + 5
-_ENTER_GROUPS = 'while [ "$1" != -- ]; do echo $$ >"$1"; shift; done; shift; exec "$@"'
 
 
 class MachineError(RuntimeError):
@@ -63,7 +61,7 @@ class Machine:
         self._image = image
         self._netns = netns
         self._resolv_conf = resolv_conf
-        self._groups = NodeCgroups(self.name)
+        self._groups = cgroups.of_node(self.name)
         self._nspawn: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
         self._pid1: int | None = None
@@ -104,6 +102,7 @@ class Machine:
             # In what an earlier boot left of its groups systemd starts no unit.
             self._groups.kill()
             self._groups.remove()
+            leftovers.remove_directories(self.name)
             self._groups.create()
             self._lifeline = self._lifeline or Lifeline(self._groups.kill_file)
             (self.root / "etc/resolv.conf").write_text(self._resolv_conf)
@@ -130,9 +129,7 @@ class Machine:
 
     def _command(self) -> list[str]:
         return [
-            *("sh", "-ec", _ENTER_GROUPS, "sh", *self._groups.entry_files(), "--"),
-            # The node gets a cgroup2 hierarchy, in which alone Debian 13's systemd runs.
-            *("env", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"),
+            *self._groups.entry(),
             *_clocks_from_now(),
             *("systemd-nspawn", "--quiet", "--boot", f"--machine={self.name}", f"--directory={self.root}"),
             *("--register=no", "--keep-unit", "--console=read-only"),
@@ -150,9 +147,8 @@ class Machine:
         while time.monotonic() < deadline:
             if nspawn.poll() is not None:
                 raise self._error(f"ended with exit code {nspawn.returncode} before its init process ran")
-            for pid in self._groups.pids():
-                if _is_init(pid):
-                    return pid
+            if (pid := self._groups.init()) is not None:
+                return pid
             time.sleep(_POLL_SECONDS)
         self.kill()
         raise self._error(f"had no init process {_START_SECONDS:.0f} s after its start")
@@ -299,16 +295,6 @@ def _clocks_from_now() -> list[str]:
     """
     uptime = int(time.clock_gettime(time.CLOCK_BOOTTIME))
     return ["unshare", "--time", f"--monotonic=-{uptime}", f"--boottime=-{uptime}", "--"]
-
-
-def _is_init(pid: int) -> bool:
-    """Return whether ``pid`` is a systemd that is the first process of a pid namespace right below ours."""
-    try:
-        status = Path("/proc", str(pid), "status").read_text()
-    except OSError:
-        return False
-    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    return fields.get("Name") == "systemd" and fields.get("NSpid", "").split()[1:] == ["1"]
 
 
 def _write_atomically(path: Path, text: str) -> None:

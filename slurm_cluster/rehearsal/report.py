@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from slurm_cluster.rehearsal import cgroups
 from slurm_cluster.rehearsal.image import ImageKind, replaced
 from slurm_cluster.rehearsal.progress import Span
 
@@ -20,7 +21,6 @@ NOT_REHEARSED = (
     "AWS's own APIs: ministack answers in their place, without their quotas, capacity, delays and consistency",
     "the boot of an EC2 instance and its devices: machines are systemd-nspawn containers, volumes are loop devices",
     _AGENT,
-    "cgroup v2, and with it the limits on jobs that EC2 nodes have",
     "NFS, EFS and FSx: this release mounts none",
     "EFA and GPUs",
 )
@@ -91,7 +91,7 @@ def limits_lines(kind: ImageKind, differences: Iterable[str]) -> Iterator[str]:
         differences: declared properties that the emulated API reports otherwise.
     """
     yield "replaced in the nodes' image:"
-    yield from (f"  {item}" for item in replaced(kind))
+    yield from (f"  {item}" for item in replaced(kind, cgroups.version()))
     yield "not rehearsed:"
     yield from (f"  {item}" for item in not_rehearsed(kind))
     listed = list(differences)
@@ -163,7 +163,7 @@ class Report:
             "timeline": [_span(span) for span in self.spans],
             "refused": list(self.refused),
             "differences": list(self.differences),
-            "replaced": list(replaced(self.image)),
+            "replaced": list(replaced(self.image, cgroups.version())),
             "not_rehearsed": list(not_rehearsed(self.image)),
         }
 

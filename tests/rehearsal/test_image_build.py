@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_cluster.rehearsal import cgroups
 from slurm_cluster.rehearsal.image import build as image_build
 from slurm_cluster.rehearsal.image import ensure_baked_image, recipe
 from slurm_cluster.rehearsal.paths import CACHE_VARIABLE
@@ -71,11 +72,10 @@ def test_units_wait_for_bootstrap(image: Path) -> None:
 
 
 def test_files_are_roots_and_as_in_the_recipe(image: Path) -> None:
-    for path in recipe.FILES.rglob("*"):
-        if path.is_file() and path.suffix != ".pyc":
-            copy = image / path.relative_to(recipe.FILES)
-            assert copy.read_text() == path.read_text()
-            assert (copy.stat().st_uid, copy.stat().st_mode & 0o777) == (0, 0o644)
+    for path, source in recipe.files(cgroups.version()).items():
+        copy = image / path
+        assert copy.read_text() == source.read_text()
+        assert (copy.stat().st_uid, copy.stat().st_mode & 0o777) == (0, 0o644)
 
 
 def test_two_callers_make_one_image(other_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

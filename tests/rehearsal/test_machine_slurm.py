@@ -10,8 +10,10 @@ from datetime import datetime
 import pytest
 
 from slurm_cluster.model.node_files import OVERRIDE_DIR
+from slurm_cluster.rehearsal import cgroups
+from slurm_cluster.rehearsal.image import replaced
 from slurm_cluster.rehearsal.machine import Machine
-from slurm_cluster.runtime.node import cgroup_conf
+from slurm_cluster.runtime.node import cgroup_conf, overrides
 from tests.rehearsal.machine_bench import Bench, bench, boot, shell
 
 pytestmark = pytest.mark.rehearsal
@@ -35,12 +37,11 @@ SMALL = "Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=900"
 LARGE = "Sockets=1 CoresPerSocket=32 ThreadsPerCore=2 RealMemory=500000"
 """More than the machine has that rehearses."""
 
-SET_UP = f"""
+SET_UP = """
 useradd --uid 1000 --create-home user
 dd if=/dev/urandom of=/etc/munge/munge.key bs=64 count=1 status=none
 chown munge: /etc/munge/munge.key && chmod 400 /etc/munge/munge.key
 install -d /etc/slurm && install -d -o slurm /var/lib/slurm/slurmctld
-cat - {OVERRIDE_DIR}/slurm.conf >/etc/slurm/slurm.conf
 """
 
 
@@ -53,10 +54,10 @@ def node() -> Iterator[Machine]:
 def serving(stand: Bench, hardware: str) -> Machine:
     machine = stand.machine("i-0e001")
     boot(machine)
-    done = machine.exec(["sh", "-ec", SET_UP], timeout=60, input=f"{SLURM_CONF}{hardware}\n")
-    assert done.returncode == 0, done.stderr
-    cgroup = ["sh", "-ec", f"cat - {OVERRIDE_DIR}/cgroup.conf >/etc/slurm/cgroup.conf"]
-    assert machine.exec(cgroup, timeout=20, input=cgroup_conf.render()).returncode == 0
+    shell(machine, SET_UP)
+    for name, text in (("slurm.conf", f"{SLURM_CONF}{hardware}\n"), ("cgroup.conf", cgroup_conf.render())):
+        overridden, _ = overrides.apply(name, text, directory=machine.root / OVERRIDE_DIR.relative_to("/"))
+        (machine.root / "etc/slurm" / name).write_text(overridden)
     shell(machine, "systemctl start munge slurmctld slurmd")
     until(machine, "sinfo --noheader --format=%t", "idle")
     return machine
@@ -81,8 +82,23 @@ def test_job_is_confined_to_the_cpu_it_asked_for(node: Machine) -> None:
 
 def test_job_runs_in_groups_of_its_node(node: Machine) -> None:
     groups = as_user(node, "srun -n1 cat /proc/self/cgroup")
+    if cgroups.version() == 2:
+        assert re.fullmatch(r"0::/system\.slice/(only_)?slurmstepd\.scope/job_\d+/step_0/user/task_0\n", groups)
+        return
     for hierarchy in ("freezer", "cpuset", "devices"):
         assert f"{hierarchy}:/{node.name}/slurm_only/uid_1000/job_" in groups
+
+
+def test_job_that_exceeds_its_memory_is_ended_where_the_host_has_the_limit_to_give(node: Machine) -> None:
+    job = "srun -n1 --mem={} python3 -c 'bytearray(300 << 20); print(1)'"
+    assert as_user(node, job.format(400)) == "1\n"
+    exceeding = node.exec(["su", "-l", "user", "-c", job.format(100)], timeout=60)
+    if any(line.startswith("memory limits of jobs: not enforced") for line in replaced(cgroups.version())):
+        assert exceeding.stdout == "1\n", exceeding
+    else:
+        assert exceeding.returncode != 0, exceeding
+        assert re.search(r"out.of.memory", exceeding.stderr, re.IGNORECASE), exceeding
+    assert as_user(node, "srun -n1 echo served") == "served\n"
 
 
 def test_runaway_child_is_killed_with_its_job(node: Machine) -> None:

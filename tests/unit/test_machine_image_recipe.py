@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_cluster.model.node_files import OVERRIDE_DIR
+from slurm_cluster.rehearsal.cgroups import Version
 from slurm_cluster.rehearsal.image import ImageKind, mirror, recipe, replaced
 from slurm_cluster.runtime.node import packages
 
@@ -16,30 +17,51 @@ def settings(path: Path) -> set[str]:
     return {line for line in path.read_text().splitlines() if line and not line.startswith("#")}
 
 
-def test_overrides_are_these_and_every_report_names_them() -> None:
-    override = recipe.FILES / OVERRIDE_DIR.relative_to("/")
-    found = {path.name: settings(path) for path in override.iterdir()}
-    assert found == {
+EVERYWHERE = {
+    "etc/cloud/cloud.cfg.d/50_rehearsal.cfg",
+    "etc/hosts",
+    "etc/slurm-cluster/override.d/slurm.conf",
+    "usr/lib/python3/dist-packages/rehearsal_datasource/DataSourceEc2.py",
+    "usr/lib/python3/dist-packages/rehearsal_datasource/__init__.py",
+    "usr/lib/systemd/system/amazon-ssm-agent.service",
+}
+WITH_CGROUP_V1 = {
+    "etc/slurm-cluster/override.d/cgroup.conf",
+    "etc/systemd/system/slurmd.service.d/50-rehearsal.conf",
+}
+OVERRIDES: dict[Version, dict[str, set[str]]] = {
+    1: {
         "slurm.conf": {"JobAcctGatherType=jobacct_gather/linux", "SlurmdParameters=config_overrides"},
         "cgroup.conf": {"ConstrainRAMSpace=no", "ConstrainSwapSpace=no"},
+    },
+    2: {"slurm.conf": {"SlurmdParameters=config_overrides"}},
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_overrides_are_these_and_every_report_names_them(version: Version) -> None:
+    directory = str(OVERRIDE_DIR.relative_to("/"))
+    found = {
+        Path(path).name: settings(source)
+        for path, source in recipe.files(version).items()
+        if path.startswith(directory)
     }
+    assert found == OVERRIDES[version]
     for kind in ImageKind:
-        told = " ".join(replaced(kind))
+        told = " ".join(replaced(kind, version))
         assert all(setting in told for lines in found.values() for setting in lines)
 
 
+def test_report_tells_nothing_of_cgroup_v1_where_slurm_runs_with_v2() -> None:
+    with_v1, with_v2 = (replaced(ImageKind.BAKED, version) for version in (1, 2))
+    of_v1 = [line for line in with_v1 if line not in with_v2]
+    assert [line.partition(":")[0] for line in of_v1] == ["cgroup v2", "memory limits of jobs", "memory use of jobs"]
+    assert not any("cgroup" in line or "memory limits" in line for line in with_v2)
+
+
 def test_files_of_the_image_are_these() -> None:
-    found = {str(path.relative_to(recipe.FILES)) for path in recipe.FILES.rglob("*") if path.is_file()}
-    assert {path for path in found if not path.endswith(".pyc")} == {
-        "etc/cloud/cloud.cfg.d/50_rehearsal.cfg",
-        "etc/hosts",
-        "etc/slurm-cluster/override.d/cgroup.conf",
-        "etc/slurm-cluster/override.d/slurm.conf",
-        "etc/systemd/system/slurmd.service.d/50-rehearsal.conf",
-        "usr/lib/python3/dist-packages/rehearsal_datasource/DataSourceEc2.py",
-        "usr/lib/python3/dist-packages/rehearsal_datasource/__init__.py",
-        "usr/lib/systemd/system/amazon-ssm-agent.service",
-    }
+    assert recipe.files(2).keys() == EVERYWHERE
+    assert recipe.files(1).keys() == EVERYWHERE | WITH_CGROUP_V1
 
 
 def test_image_has_what_nodes_install() -> None:
@@ -52,18 +74,19 @@ def test_no_region_is_given_to_nodes() -> None:
     assert not any("REGION" in text for text in recipe.environment_files().values())
 
 
-def test_digest_follows_packages_and_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = recipe.digest("amd64", ImageKind.BAKED, {})
-    assert recipe.digest("amd64", ImageKind.BAKED, {}) == before
+def test_digest_follows_packages_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = recipe.digest("amd64", ImageKind.BAKED, 2, {})
+    assert recipe.digest("amd64", ImageKind.BAKED, 2, {}) == before
     others = [
-        recipe.digest("arm64", ImageKind.BAKED, {}),
-        recipe.digest("amd64", ImageKind.STOCK, {}),
-        recipe.digest("amd64", ImageKind.BAKED, {"/etc/key": "one"}),
-        recipe.digest("amd64", ImageKind.BAKED, {"/etc/key": "two"}),
+        recipe.digest("arm64", ImageKind.BAKED, 2, {}),
+        recipe.digest("amd64", ImageKind.BAKED, 1, {}),
+        recipe.digest("amd64", ImageKind.STOCK, 2, {}),
+        recipe.digest("amd64", ImageKind.BAKED, 2, {"/etc/key": "one"}),
+        recipe.digest("amd64", ImageKind.BAKED, 2, {"/etc/key": "two"}),
     ]
-    assert len({before, *others}) == 5
+    assert len({before, *others}) == 6
     monkeypatch.setattr(recipe, "NODE_PACKAGES", (*recipe.NODE_PACKAGES, "htop"))
-    assert recipe.digest("amd64", ImageKind.BAKED, {}) != before
+    assert recipe.digest("amd64", ImageKind.BAKED, 2, {}) != before
 
 
 def test_a_mirror_is_reached_through_the_cache_by_plain_http() -> None:

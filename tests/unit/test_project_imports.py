@@ -52,7 +52,10 @@ def offenders(folder: Path, allowed: set[str]) -> list[str]:
     [
         ("model", {"slurm_cluster.model"}),
         ("runtime/node", {"slurm_cluster.model", "slurm_cluster.runtime.node"} | AWS),
-        ("runtime/functions", {"slurm_cluster.model", "slurm_cluster.runtime.functions", "slurm_cluster.runtime.verdict"} | AWS),
+        (
+            "runtime/functions",
+            {"slurm_cluster.model", "slurm_cluster.runtime.functions", "slurm_cluster.runtime.verdict"} | AWS,
+        ),
     ],
 )
 def test_what_runs_on_aws_imports_only_what_is_there(folder: str, allowed: set[str]) -> None:

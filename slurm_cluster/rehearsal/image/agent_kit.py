@@ -99,7 +99,7 @@ def ensure_agent_kit(host: str, architecture: str) -> AgentKit:
     Raises:
         AgentKitError: a program failed.
     """
-    unit = (recipe.FILES / recipe.AGENT_UNIT_FILE).read_bytes()
+    unit = recipe.agent_unit_file().read_bytes()
     state = repr((host, architecture, _CONTROL, _POSTINST, _SERVER, unit)).encode()
     home = cache_dir() / f"agent-{hashlib.sha256(state).hexdigest()[:12]}"
     cache_dir().mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def _make_package(kit: AgentKit, architecture: str) -> None:
         root = Path(directory)
         unit = root / recipe.AGENT_UNIT_FILE
         unit.parent.mkdir(parents=True)
-        shutil.copyfile(recipe.FILES / recipe.AGENT_UNIT_FILE, unit)
+        shutil.copyfile(recipe.agent_unit_file(), unit)
         (root / "DEBIAN").mkdir()
         (root / "DEBIAN/control").write_text(_CONTROL.format(name=_NAME, architecture=architecture))
         postinst = root / "DEBIAN/postinst"

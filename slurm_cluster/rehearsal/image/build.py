@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from slurm_cluster.rehearsal import cgroups
 from slurm_cluster.rehearsal.image import mirror, recipe
 from slurm_cluster.rehearsal.image.agent_kit import AgentKit
 from slurm_cluster.rehearsal.image.recipe import ImageKind
@@ -70,7 +71,7 @@ def _ensure(kind: ImageKind, files: Mapping[str, str], log: Log) -> Path:
     machine = architecture()
     images = cache_dir() / "images"
     images.mkdir(parents=True, exist_ok=True)
-    image = images / f"{recipe.SUITE}-{kind.value}-{machine}-{recipe.digest(machine, kind, files)}"
+    image = images / f"{recipe.SUITE}-{kind.value}-{machine}-{recipe.digest(machine, kind, cgroups.version(), files)}"
     with _locked(images / "lock", log):
         if not image.exists():
             _remove_unused(images)
@@ -162,16 +163,11 @@ def _build(image: Path, kind: ImageKind, files: Mapping[str, str], log: Log) -> 
 
 
 def _copy_files(root: Path, files: Mapping[str, str]) -> None:
-    shutil.copytree(
-        recipe.FILES, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"), copy_function=_copy_file
-    )
+    # Written as a package installs: owned by root, whoever holds the source tree.
+    for path, source in recipe.files(cgroups.version()).items():
+        _write(root / path, source.read_text())
     for path, text in files.items():
         _write(root / path.lstrip("/"), text)
-
-
-def _copy_file(source: str, target: str) -> None:
-    """Copy as a package installs: owned by root, whoever holds the source tree."""
-    _write(Path(target), Path(source).read_text())
 
 
 def _forget_identity(root: Path) -> None:

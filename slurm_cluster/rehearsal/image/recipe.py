@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from slurm_cluster.model.node_files import OVERRIDE_DIR
+from slurm_cluster.rehearsal.cgroups import Version
 from slurm_cluster.rehearsal.network.addresses import API_HOST, API_PORT, PACKAGES, PACKAGES_PORT
 from slurm_cluster.rehearsal.node_exec import ENVIRONMENT_FILE
 from slurm_cluster.runtime.node import packages as node_packages
@@ -62,9 +63,6 @@ AUTHORITY_FILE = "/usr/local/share/ca-certificates/rehearsal.crt"
 _COMMON = (
     "EC2 data source of cloud-init: told that this is EC2 (no DMI data); the rest is cloud-init's own",
     f"API end point: AWS_ENDPOINT_URL={API_ENDPOINT} in the environment of services and log-ins",
-    "cgroup v2: slurmd runs with its cgroup/v1 plugin (freezer, cpuset, devices)",
-    "memory limits of jobs: not enforced (override.d/cgroup.conf: ConstrainRAMSpace=no, ConstrainSwapSpace=no)",
-    "memory use of jobs: read from /proc (override.d/slurm.conf: JobAcctGatherType=jobacct_gather/linux)",
     "CPUs and memory: nodes count as having what their instance types have (override.d/slurm.conf: "
     "SlurmdParameters=config_overrides), and share what this machine has",
     "kernel and clock: those of this machine",
@@ -82,14 +80,42 @@ _REPLACED = {
     ),
 }
 
+_REPLACED_BY_CGROUP_V1 = (
+    "cgroup v2: slurmd runs with its cgroup/v1 plugin (freezer, cpuset, devices), as this machine has v1 controllers",
+    "memory limits of jobs: not enforced (override.d/cgroup.conf: ConstrainRAMSpace=no, ConstrainSwapSpace=no)",
+    "memory use of jobs: read from /proc (override.d/slurm.conf: JobAcctGatherType=jobacct_gather/linux)",
+)
 
-def replaced(kind: ImageKind) -> tuple[str, ...]:
-    """Return a line for each thing in which a node differs from an EC2 instance; every report prints them."""
-    return _REPLACED[kind] + _COMMON
+_HERE = Path(__file__).parent
+_FILE_TREES: dict[Version, tuple[Path, ...]] = {
+    1: (_HERE / "files", _HERE / "files_cgroup_v1"),
+    2: (_HERE / "files",),
+}
 
 
-FILES = Path(__file__).parent / "files"
-"""Copied over the installed system, path by path."""
+def replaced(kind: ImageKind, version: Version) -> tuple[str, ...]:
+    """Return a line for each thing in which a node differs from an EC2 instance; every report prints them.
+
+    Args:
+        kind: what nodes boot.
+        version: which cgroup version has the controllers of the machine that rehearses.
+    """
+    return _REPLACED[kind] + (() if version == 2 else _REPLACED_BY_CGROUP_V1) + _COMMON
+
+
+def files(version: Version) -> dict[str, Path]:
+    """Return the files that are copied over the installed system, by path relative to its root."""
+    return {
+        str(path.relative_to(tree)): path
+        for tree in _FILE_TREES[version]
+        for path in tree.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def agent_unit_file() -> Path:
+    """Return the source of the unit that stands in for the SSM agent, the same whatever machine rehearses."""
+    return _HERE / "files" / AGENT_UNIT_FILE
 
 
 def packages(kind: ImageKind) -> tuple[str, ...]:
@@ -106,18 +132,20 @@ def environment_files() -> dict[str, str]:
     }
 
 
-def digest(architecture: str, kind: ImageKind, more: Mapping[str, str]) -> str:
-    """Return a name for what the recipe builds: it changes when this directory does.
+def digest(architecture: str, kind: ImageKind, version: Version, more: Mapping[str, str]) -> str:
+    """Return a name for what the recipe builds for such a machine: it changes when this directory does.
 
     Args:
         architecture: Debian's name of it.
         kind: of the image.
+        version: which cgroup version has the controllers of the machine that rehearses.
         more: further files of the image by absolute path.
     """
-    state = hashlib.sha256(repr((architecture, packages(kind), environment_files(), sorted(more.items()))).encode())
-    here = Path(__file__).parent
-    for path in sorted(here.rglob("*")):
+    state = hashlib.sha256(
+        repr((architecture, version, packages(kind), environment_files(), sorted(more.items()))).encode()
+    )
+    for path in sorted(_HERE.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
-            state.update(f"{path.relative_to(here)}\0{path.stat().st_size}\0".encode())
+            state.update(f"{path.relative_to(_HERE)}\0{path.stat().st_size}\0".encode())
             state.update(path.read_bytes())
     return state.hexdigest()[:12]
