@@ -46,7 +46,10 @@ def test_the_timeline_tells_begin_and_duration() -> None:
 @pytest.mark.parametrize("kind", list(ImageKind))
 def test_the_limits_name_everything_and_differences_only_if_any(kind: ImageKind) -> None:
     said = list(limits_lines(kind, []))
-    assert [line.strip() for line in said if line.startswith("  ")] == [*replaced(kind, cgroups.version()), *not_rehearsed(kind)]
+    assert [line.strip() for line in said if line.startswith("  ")] == [
+        *replaced(kind, cgroups.version()),
+        *not_rehearsed(kind),
+    ]
     assert not any("reported otherwise" in line for line in said)
     assert list(limits_lines(kind, ["AWS::EC2::VPC vpc-1: Tags"]))[-1] == "  AWS::EC2::VPC vpc-1: Tags"
 
