@@ -31,12 +31,13 @@ from tests.rehearsal.role_probes import (
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _STACK = "SlurmCluster"
-_TWO = {"partitions": [{"name": "cpu", "instance_type": "c7i.large", "static_nodes": 2}]}
+_TWO = {"smoke_test": False, "partitions": [{"name": "cpu", "instance_type": "c7i.large", "static_nodes": 2}]}
 _MORE = {
+    "smoke_test": False,
     "partitions": [
         {"name": "cpu", "instance_type": "c7i.large", "static_nodes": 3},
         {"name": "mem", "instance_type": "r7i.large", "static_nodes": 1},
-    ]
+    ],
 }
 
 

@@ -16,7 +16,8 @@ from threading import Thread
 
 import pytest
 
-from slurm_cluster.rehearsal.cloud.cdk_cli import CdkCli, CdkError
+from slurm_cluster.rehearsal.cloud.cdk_cli import CdkCli
+from slurm_cluster.rehearsal.cloud.cdk_tool import CdkError
 from slurm_cluster.rehearsal.cloud.server import Cloud
 from slurm_cluster.rehearsal.paths import cache_dir
 from slurm_cluster.runtime.functions.smoke_test import index

@@ -63,7 +63,7 @@ def cloudformation() -> Iterator[CloudFormation]:
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Clouds:
     clouds = Clouds()
     monkeypatch.setattr(cloud_module, "Cloud", lambda: clouds)
-    monkeypatch.setattr(index.threading, "Timer", _no_timer)  # tests that need it put the real one back
+    monkeypatch.setattr("threading.Timer", _no_timer)  # tests that need it put the real one back
     for name, value in (("ON_UPDATE", "free"), ("BUDGET_SECONDS", "1800"), ("LOG_GROUP", "the-log-group")):
         monkeypatch.setenv(name, value)
     return clouds
@@ -229,7 +229,12 @@ def test_an_invocation_that_ends_hands_over_and_does_not_answer(
     _ends(monkeypatch, _failed())
     seen: list[Watch] = []
     run = watch_module.Watch.run
-    monkeypatch.setattr(watch_module.Watch, "run", lambda self, until: (seen.append(self), run(self, until))[1])
+
+    def noted(self: Watch, until: float) -> Finding | None:
+        seen.append(self)
+        return run(self, until)
+
+    monkeypatch.setattr(watch_module.Watch, "run", noted)
     index.on_event(json.loads(json.dumps(handed)), Context())
     assert seen[0].progress.started == started
     assert cloudformation.answers[0]["Status"] == "FAILED"

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "slurm_cluster"
 AWS = {"boto3", "botocore"}
+VERDICTS = {f"slurm_cluster.runtime.{file.stem}" for file in (PACKAGE / "runtime").glob("[a-z]*.py")}
 CDK = {"aws_cdk", "constructs", "jsii", "cdk_nag"}
 
 
@@ -52,10 +53,7 @@ def offenders(folder: Path, allowed: set[str]) -> list[str]:
     [
         ("model", {"slurm_cluster.model"}),
         ("runtime/node", {"slurm_cluster.model", "slurm_cluster.runtime.node"} | AWS),
-        (
-            "runtime/functions",
-            {"slurm_cluster.model", "slurm_cluster.runtime.functions", "slurm_cluster.runtime.verdict"} | AWS,
-        ),
+        ("runtime/functions", {"slurm_cluster.model", "slurm_cluster.runtime.functions"} | VERDICTS | AWS),
     ],
 )
 def test_what_runs_on_aws_imports_only_what_is_there(folder: str, allowed: set[str]) -> None:
@@ -63,9 +61,25 @@ def test_what_runs_on_aws_imports_only_what_is_there(folder: str, allowed: set[s
     assert offenders(PACKAGE / folder, allowed) == []
 
 
+def test_verdicts_are_made_of_plain_data_without_asking_aws() -> None:
+    files = sorted((PACKAGE / "runtime").glob("[a-z]*.py"))
+    assert files
+    allowed = {"slurm_cluster.model"} | VERDICTS
+    found = [(file.name, module) for file in files for module in imported(file)]
+    assert [item for item in found if is_within(item[1], {"slurm_cluster"}) and not is_within(item[1], allowed)] == []
+    assert [item for item in found if item[1].split(".")[0] not in {*sys.stdlib_module_names, "slurm_cluster"}] == []
+
+
 def test_rehearsal_never_imports_aws_cdk() -> None:
     files = sorted((PACKAGE / "rehearsal").rglob("*.py"))
     assert files
+    assert [file.name for file in files for module in imported(file) if is_within(module, CDK)] == []
+
+
+def test_testing_never_imports_aws_cdk() -> None:
+    files = sorted((PACKAGE / "testing").rglob("*.py"))
+    assert files
+    # the plug-in is loaded in every run of pytest where the package is installed
     assert [file.name for file in files for module in imported(file) if is_within(module, CDK)] == []
 
 

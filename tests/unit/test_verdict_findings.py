@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from slurm_cluster.model.flows import SlurmPorts
-from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence, console_failure, parse_failure
+from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence
 from slurm_cluster.runtime.fault import REASON_LENGTH
-from slurm_cluster.runtime.verdict import Code, Verdict, diagnose, findings
+from slurm_cluster.runtime.verdict import Code, diagnose, findings
 from tests.unit.verdict_cases import (
     ADDRESSES,
     FIRST,
@@ -21,22 +21,15 @@ from tests.unit.verdict_cases import (
     SECOND,
     STOPPED_UNIT,
     Case,
+    differing_key,
     gate_result,
     hostname,
     never_registered,
     srun_failed,
+    verdict,
 )
 
 BLOCKED = {code for code in Code if code.endswith("-blocked")}
-
-
-def verdict(change: Callable[[Case], object], case: Case | None = None) -> Verdict:
-    case = case or Case()
-    change(case)
-    found = diagnose(case.evidence())
-    assert len(found.reason) <= REASON_LENGTH
-    assert found.reason.startswith(f"{found.code}: ")
-    return found
 
 
 def test_where_no_probe_finds_a_fault_the_cause_is_unknown_and_not_the_network() -> None:
@@ -179,9 +172,7 @@ LOWER_LAYERS: dict[str, tuple[Callable[[Case], object], Code, str]] = {
     "slurmd stopped": (lambda case: case.facts[FIRST].update(slurm=STOPPED_UNIT), Code.SLURMD_DOWN, FIRST),
     "munge stopped": (lambda case: case.facts[SECOND].update(munge=STOPPED_UNIT), Code.MUNGE_DOWN, SECOND),
     "another key": (
-        lambda case: case.meetings[FIRST].update(
-            credential={"decoded": False, "status": "Error: Invalid credential", "age": None}
-        ),
+        differing_key,
         Code.MUNGE_KEY_DIFFERS,
         FIRST,
     ),
@@ -283,128 +274,6 @@ def test_a_key_that_no_worker_shares_is_the_heads() -> None:
     found = verdict(all_fail)
     assert (found.code, found.node) == (Code.MUNGE_KEY_DIFFERS, HEAD)
     assert "on every worker asked" in found.sentence
-
-
-WAITING = {"state": "failed", "step": "head", "reason": "slurmctld does not answer this node: authentication error"}
-
-
-def test_a_boot_that_failed_while_waiting_for_the_head_is_put_down_to_what_kept_it() -> None:
-    case = Case()
-    case.gate = None
-    case.statuses[FIRST] = WAITING
-    case.facts[FIRST]["status"] = WAITING
-    assert verdict(lambda _: None, case).code is Code.BOOTSTRAP_FAILED, "nothing explains it"
-    assert "step head: slurmctld does not answer this node" in verdict(lambda _: None, case).sentence
-    assert verdict(LOWER_LAYERS["another key"][0], case).code is Code.MUNGE_KEY_DIFFERS
-    assert verdict(lambda case: case.drop(FIRST, HEAD, 6817), case).code is Code.CONTROLLER_RPC_BLOCKED
-
-
-def test_a_worker_whose_slurmd_is_not_due_yet_is_not_called_down() -> None:
-    case = Case()
-    case.gate = None
-    case.facts[FIRST].update(
-        status={"state": "running", "step": "head", "reason": None, "seconds": 70}, slurm=STOPPED_UNIT
-    )
-    case.connection(HEAD, FIRST, 6818, "refused")
-    assert Code.SLURMD_DOWN not in {found.code for found in findings(case.evidence())}
-
-
-def test_the_heads_bootstrap_fails_the_gate_at_once() -> None:
-    case = Case()
-    case.facts.clear()
-    case.meetings.clear()
-    case.gate = gate_result("bootstrap", failure={"step": "state-volume", "reason": "volume vol-1 is in another zone."})
-    found = verdict(lambda _: None, case)
-    assert (found.code, found.node) == (Code.BOOTSTRAP_FAILED, HEAD)
-    assert "step state-volume: volume vol-1 is in another zone. " in found.reason
-
-
-def test_what_apply_says_is_the_reason() -> None:
-    case = Case()
-    case.gate = gate_result(
-        "apply", failure={"step": "apply", "reason": "the rendered Slurm configuration is not valid"}
-    )
-    found = verdict(lambda _: None, case)
-    assert (found.code, found.node) == (Code.APPLY_FAILED, HEAD)
-    assert "not valid" in found.sentence
-    case.facts[HEAD]["munge"] = STOPPED_UNIT
-    assert verdict(lambda _: None, case).code is Code.MUNGE_DOWN, "what made it fail"
-
-
-def test_a_worker_that_somebody_stopped_is_not_why_the_head_failed() -> None:
-    case = Case()
-    case.gate = gate_result("apply", failure={"step": "apply", "reason": "x"})
-    case.machines[FIRST] = replace(case.machines[FIRST], state="stopped", agent="ConnectionLost")
-    case.facts = {HEAD: case.facts[HEAD]}
-    case.meetings.clear()
-    assert verdict(lambda _: None, case).code is Code.APPLY_FAILED
-
-
-CONSOLE = (
-    "[  9.1] cloud-init[500]: hello\r\n[ 10.2] slurm-cluster: FAILED step=user-data:bundle reason=no such key\r\nlogin:"
-)
-
-
-def test_a_console_tells_of_a_boot_whose_agent_never_came() -> None:
-    line = console_failure(CONSOLE)
-    assert line == "slurm-cluster: FAILED step=user-data:bundle reason=no such key"
-    assert parse_failure(line) == ("user-data:bundle", "no such key")
-    case = Case()
-    case.gate = None
-    case.facts.clear()
-    case.meetings.clear()
-    case.machines[HEAD] = replace(case.machines[HEAD], agent="", failure=line)
-    found = verdict(lambda _: None, case)
-    assert (found.code, found.node) == (Code.BOOTSTRAP_FAILED, HEAD)
-    assert "user-data:bundle: no such key" in found.sentence
-
-
-def test_a_console_without_such_a_line_tells_nothing() -> None:
-    assert console_failure("Linux version 6.12\nslurm-cluster: fine\n") == ""
-
-
-def test_a_failure_that_the_present_boot_has_overcome_counts_no_more() -> None:
-    case = Case()
-    case.machines[FIRST] = replace(case.machines[FIRST], failure=console_failure(CONSOLE))
-    assert verdict(lambda _: None, case).code is Code.UNKNOWN
-
-
-def test_an_agent_that_may_still_come_is_no_finding() -> None:
-    case = Case()
-    case.gate = None
-    case.facts.clear()
-    case.meetings.clear()
-    case.machines = {node: replace(machine, agent="") for node, machine in case.machines.items()}
-    assert not verdict(lambda _: None, case).certain
-    case.final = True
-    found = verdict(lambda _: None, case)
-    assert (found.code, found.node) == (Code.AGENT_NEVER_ONLINE, HEAD)
-    assert "has never registered" in found.sentence
-
-
-def test_an_agent_of_a_node_that_is_not_in_question_does_not_matter() -> None:
-    case = Case()
-    case.gate = srun_failed(nodes=(FIRST,))
-    case.machines[SECOND] = replace(case.machines[SECOND], agent="ConnectionLost")
-    assert verdict(lambda _: None, case).code is Code.UNKNOWN
-
-
-def test_programs_that_user_data_did_not_bring_say_why() -> None:
-    case = Case()
-    case.gate = {UNANSWERED: "Failed: no slurm-cluster yet: slurm-cluster: FAILED step=user-data:packages reason=x"}
-    case.facts.clear()
-    case.meetings.clear()
-    found = verdict(lambda _: None, case)
-    assert (found.code, found.node) == (Code.BOOTSTRAP_FAILED, HEAD)
-    assert "step user-data:packages: x" in found.sentence
-
-
-def test_a_gate_without_a_result_is_unknown_and_says_so() -> None:
-    case = Case()
-    case.gate = {UNANSWERED: "TimedOut: no output"}
-    found = verdict(lambda _: None, case)
-    assert found.code is Code.UNKNOWN
-    assert "TimedOut: no output" in found.sentence
 
 
 def test_a_node_that_never_registered_and_nothing_explains_it() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from slurm_cluster.model.flows import PortRange, SlurmPorts
 from slurm_cluster.runtime import probe_plan
 from slurm_cluster.runtime.evidence import HEAD, Evidence, Machine
+from slurm_cluster.runtime.verdict import REASON_LENGTH, Verdict, diagnose
 
 HEAD_HOST = "head.0f0f0f0f.slurm.internal"
 FIRST, SECOND = "cpu-static-1", "cpu-static-2"
@@ -154,3 +156,18 @@ def never_registered(node: str = FIRST, state: str = "IDLE+CLOUD+POWERED_DOWN", 
 
 
 NARROW = SlurmPorts(srun=PortRange(61000, 63000))
+
+
+def verdict(change: Callable[[Case], object], case: Case | None = None) -> Verdict:
+    """Return the verdict on a changed case, after seeing that its reason is one."""
+    case = case or Case()
+    change(case)
+    found = diagnose(case.evidence())
+    assert len(found.reason) <= REASON_LENGTH
+    assert found.reason.startswith(f"{found.code}: ")
+    return found
+
+
+def differing_key(case: Case) -> None:
+    """Have the first worker's munge not know the head's credential."""
+    case.meetings[FIRST]["credential"] = {"decoded": False, "status": "Error: Invalid credential", "age": None}
