@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import runpy
 import shlex
@@ -15,12 +16,14 @@ import pytest
 from botocore import xform_name
 
 import app
+from slurm_cluster.rehearsal import cli
 from tests import readme_repository
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = DOCUMENTS["README.md"]
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+ASSIGNMENT = re.compile(r"[A-Z_]+=")
 LANGUAGES = ("python", "console", "text")
 # typed on the cluster; the rehearsal runs these programs there
 NODE_COMMANDS = {"sinfo", "srun", "scontrol", "systemctl", "journalctl", "timedatectl"}
@@ -102,10 +105,11 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 @pytest.mark.parametrize(("where", "line"), commands())
 def test_commands_name_things_that_exist(where: str, line: str) -> None:
-    program, *arguments = shlex.split(line)
+    # variables of the environment may stand before the program
+    program, *arguments = itertools.dropwhile(ASSIGNMENT.match, shlex.split(line))
     if program in NODE_COMMANDS:
         return
-    check = {"make": check_make, "aws": check_aws}
+    check = {"make": check_make, "aws": check_aws, "python": check_python}
     assert program in check, f"{where}: no check knows the program of `{line}`"
     check[program](arguments)
 
@@ -113,6 +117,12 @@ def test_commands_name_things_that_exist(where: str, line: str) -> None:
 def check_make(arguments: list[str]) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(arguments) <= targets
+
+
+def check_python(arguments: list[str]) -> None:
+    option, module, *rest = arguments
+    assert (option, module) == ("-m", "slurm_cluster.rehearsal")
+    assert cli._parser().parse_args(rest).command
 
 
 def check_aws(arguments: list[str]) -> None:
