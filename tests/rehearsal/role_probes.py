@@ -208,6 +208,41 @@ def _put_log_events(role: Role, resource: str, _: Head) -> None:
     )
 
 
+def _send_command(role: Role, resource: str, head: Head) -> None:
+    """Send a command to the head; both the document and the instance have to be allowed."""
+    del resource
+    role.client("ssm").send_command(
+        DocumentName="AWS-RunShellScript", InstanceIds=[head.instance_id], Parameters={"commands": ["true"]}
+    )
+
+
+def _about_command(call: str, *, many: bool) -> Callable[[Role, str, Head], None]:
+    def ask(role: Role, _: str, head: Head) -> None:
+        sent = role.cloud.client("ssm").send_command(
+            DocumentName="AWS-RunShellScript", InstanceIds=[head.instance_id], Parameters={"commands": ["true"]}
+        )
+        where: dict[str, Any] = {"InstanceIds": [head.instance_id]} if many else {"InstanceId": head.instance_id}
+        getattr(role.client("ssm"), call)(CommandId=sent["Command"]["CommandId"], **where)
+
+    return ask
+
+
+def _describe_agents(role: Role, _: str, __: Head) -> None:
+    role.client("ssm").describe_instance_information()
+
+
+def _console(role: Role, _: str, head: Head) -> None:
+    role.client("ec2").get_console_output(InstanceId=head.instance_id, Latest=True)
+
+
+def _describe_stack(role: Role, resource: str, _: Head) -> None:
+    role.client("cloudformation").describe_stacks(StackName=resource)
+
+
+def _invoke(role: Role, resource: str, _: Head) -> None:
+    role.client("lambda").invoke(FunctionName=resource, InvocationType="DryRun")
+
+
 _AGENT = (
     *(f"ec2messages:{name}" for name in ("AcknowledgeMessage", "DeleteMessage", "FailMessage")),
     *(f"ec2messages:{name}" for name in ("GetEndpoint", "GetMessages", "SendReply")),
@@ -217,16 +252,23 @@ _AGENT = (
 
 _PROBES: dict[str, Callable[[Role, str, Head], None]] = {
     **dict.fromkeys(_AGENT, _agent),
+    "cloudformation:DescribeStacks": _describe_stack,
     "ec2:AttachVolume": _attach,
     "ec2:DescribeInstanceTypes": _described("describe_instance_types"),
     "ec2:DescribeInstances": _described("describe_instances"),
     "ec2:DescribeVolumes": _described("describe_volumes"),
     "ec2:DetachVolume": _detach,
+    "ec2:GetConsoleOutput": _console,
     "ec2:StopInstances": _stop,
+    "lambda:InvokeFunction": _invoke,
     "logs:CreateLogStream": _create_log_stream,
     "logs:PutLogEvents": _put_log_events,
     "s3:GetObject": _get_object,
     "secretsmanager:GetSecretValue": _get_secret,
+    "ssm:CancelCommand": _about_command("cancel_command", many=True),
+    "ssm:DescribeInstanceInformation": _describe_agents,
+    "ssm:GetCommandInvocation": _about_command("get_command_invocation", many=False),
     "ssm:GetParameter": _get_parameter,
     "ssm:GetParametersByPath": _get_parameters_by_path,
+    "ssm:SendCommand": _send_command,
 }
