@@ -11,7 +11,7 @@ import pytest
 
 from slurm_cluster.model.node_files import OVERRIDE_DIR
 from slurm_cluster.rehearsal import cgroups
-from slurm_cluster.rehearsal.image import replaced
+from slurm_cluster.rehearsal.image import ImageKind, replaced
 from slurm_cluster.rehearsal.machine import Machine
 from slurm_cluster.runtime.node import cgroup_conf, overrides
 from tests.rehearsal.machine_bench import Bench, bench, boot, shell
@@ -93,7 +93,9 @@ def test_job_that_exceeds_its_memory_is_ended_where_the_host_has_the_limit_to_gi
     job = "srun -n1 --mem={} python3 -c 'bytearray(300 << 20); print(1)'"
     assert as_user(node, job.format(400)) == "1\n"
     exceeding = node.exec(["su", "-l", "user", "-c", job.format(100)], timeout=60)
-    if any(line.startswith("memory limits of jobs: not enforced") for line in replaced(cgroups.version())):
+    if any(
+        line.startswith("memory limits of jobs: not enforced") for line in replaced(ImageKind.BAKED, cgroups.version())
+    ):
         assert exceeding.stdout == "1\n", exceeding
     else:
         assert exceeding.returncode != 0, exceeding
