@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import runpy
 import shlex
@@ -15,6 +16,7 @@ import pytest
 from botocore import xform_name
 
 import app
+from slurm_cluster.rehearsal import cli
 from tests import readme_repository
 
 ROOT = Path(__file__).parents[2]
@@ -102,10 +104,10 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 @pytest.mark.parametrize(("where", "line"), commands())
 def test_commands_name_things_that_exist(where: str, line: str) -> None:
-    program, *arguments = shlex.split(line)
+    program, *arguments = itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), shlex.split(line))
     if program in NODE_COMMANDS:
         return
-    check = {"make": check_make, "aws": check_aws}
+    check = {"make": check_make, "aws": check_aws, "python": check_python}
     assert program in check, f"{where}: no check knows the program of `{line}`"
     check[program](arguments)
 
@@ -113,6 +115,11 @@ def test_commands_name_things_that_exist(where: str, line: str) -> None:
 def check_make(arguments: list[str]) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(arguments) <= targets
+
+
+def check_python(arguments: list[str]) -> None:
+    assert arguments[:2] == ["-m", "slurm_cluster.rehearsal"]
+    assert cli._parser().parse_args(arguments[2:]).command
 
 
 def check_aws(arguments: list[str]) -> None:

@@ -9,7 +9,7 @@ import app
 from scripts.default_template import default_context
 from scripts.readme import README
 from slurm_cluster.model.names import static_node_names
-from slurm_cluster.rehearsal import cli
+from slurm_cluster.rehearsal import owner
 from slurm_cluster.rehearsal.progress import Progress, Span
 from slurm_cluster.rehearsal.report import SmokeTest, smoke_test_lines, timeline_lines
 
@@ -72,5 +72,5 @@ def test_timeline() -> None:
 
 
 def test_it_ends_as_a_rehearsal_that_passed() -> None:
-    assert f'"{shown()[-1]}"' in inspect.getsource(cli)
+    assert f'"{shown()[-1]}"' in inspect.getsource(owner)
     assert shown()[-1].startswith("passed")
