@@ -178,16 +178,12 @@ def _install(root: Path, packages: Sequence[str]) -> None:
 
 
 def _copy_files(root: Path, files: Mapping[str, str]) -> None:
-    shutil.copytree(
-        recipe.FILES, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"), copy_function=_copy_file
-    )
+    """Write as a package installs: whatever owner and modes files and directories of the source tree have."""
+    for source in sorted(recipe.FILES.rglob("*")):
+        if source.is_file() and "__pycache__" not in source.parts:
+            _write(root / source.relative_to(recipe.FILES), source.read_text())
     for path, text in files.items():
         _write(root / path.lstrip("/"), text)
-
-
-def _copy_file(source: str, target: str) -> None:
-    """Copy as a package installs: owned by root, whoever holds the source tree."""
-    _write(Path(target), Path(source).read_text())
 
 
 def _forget_identity(root: Path) -> None:
