@@ -160,11 +160,14 @@ def _write(plan: Plan, told: Report) -> None:
 
 
 def _say_kept(session: str, hours: float, say: Callable[[str], None]) -> None:
-    command = "python -m slurm_cluster.rehearsal"
     say(f"session {session} stays for {hours:g} hours at most; look into it and end it by")
-    for words in ("status", "shell NODE", "exec NODE -- COMMAND", "down"):
-        verb, *rest = words.split()
-        say("  " + " ".join((command, verb, "--session", session, *rest)))
+    for words in (
+        "status",
+        f"shell --session {session} NODE",
+        f"exec --session {session} NODE -- COMMAND",
+        f"down --session {session}",
+    ):
+        say(f"  python -m slurm_cluster.rehearsal {words}")
 
 
 def _hold(hours: float, check: Callable[[], None]) -> None:

@@ -31,7 +31,7 @@ user_data.add_commands("echo hello > /root/greeting")
 ec2.Instance(
     stack, "Web", vpc=vpc, vpc_subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_ISOLATED),
     instance_type=ec2.InstanceType("c7i.large"), require_imdsv2=True, user_data=user_data,
-    machine_image=ec2.MachineImage.generic_linux({"us-east-1": "ami-0123456789abcdef0"}),
+    machine_image=ec2.MachineImage.from_ssm_parameter("/aws/service/debian/release/13/latest/amd64"),
 )
 app.synth()
 """

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from slurm_cluster.rehearsal import cli
 from slurm_cluster.rehearsal.image.recipe import AGENT_KEY_FILE
 from slurm_cluster.rehearsal.paths import CACHE_VARIABLE
 
 TEXT = (Path(__file__).parents[2] / "docs" / "rehearsal.md").read_text()
-COMMAND = "python -m slurm_cluster.rehearsal "
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -38,11 +34,6 @@ def test_every_command_and_option_is_told() -> None:
 def test_no_other_option_is_told() -> None:
     theirs = {"--latest", "--instance-id"}  # of the AWS CLI
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) - set(options()) == theirs
-
-
-@pytest.mark.parametrize("line", [line for line in TEXT.splitlines() if line.startswith(f"$ {COMMAND}")])
-def test_shown_commands_are_understood(line: str) -> None:
-    assert cli._parser().parse_args(shlex.split(line.removeprefix(f"$ {COMMAND}"))).command
 
 
 def test_names_are_those_of_the_code() -> None:

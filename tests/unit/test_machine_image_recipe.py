@@ -9,7 +9,7 @@ import pytest
 
 from slurm_cluster.model.node_files import OVERRIDE_DIR
 from slurm_cluster.rehearsal.cgroups import Version
-from slurm_cluster.rehearsal.image import ImageKind, mirror, recipe, replaced
+from slurm_cluster.rehearsal.image import ImageKind, build, mirror, recipe, replaced
 from slurm_cluster.runtime.node import packages
 
 
@@ -137,3 +137,21 @@ def test_proxy_is_apts_else_the_environments(monkeypatch: pytest.MonkeyPatch) ->
     assert mirror.proxy_environment()["http_proxy"] == "http://of-apt:2"
     answer(monkeypatch, {"apt-config": "DIRECT\n"})
     assert mirror.proxy_environment() == {"http_proxy": "http://of-environment:1"}
+
+
+def test_the_image_takes_no_modes_from_the_source_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # as `git archive` and a umask of 002 leave it; munged refuses a key below a group-writable /etc
+    source, root = tmp_path / "files", tmp_path / "root"
+    for folder in (source / "etc", root / "etc"):
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+    (source / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
+    for path in (source, source / "etc", source / "etc" / "hosts"):
+        path.chmod(0o777)
+    monkeypatch.setattr(recipe, "_FILE_TREES", {1: (source,), 2: (source,)})
+    build._copy_files(root, {"/etc/more": "text"})
+    assert (root / "etc").stat().st_mode & 0o777 == 0o755
+    assert {path.name: path.stat().st_mode & 0o777 for path in (root / "etc").iterdir()} == {
+        "hosts": 0o644,
+        "more": 0o644,
+    }

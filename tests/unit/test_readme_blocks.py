@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = DOCUMENTS["README.md"]
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-ASSIGNMENT = re.compile(r"[A-Z_]+=")
 LANGUAGES = ("python", "console", "text")
 # typed on the cluster; the rehearsal runs these programs there
 NODE_COMMANDS = {"sinfo", "srun", "scontrol", "systemctl", "journalctl", "timedatectl"}
@@ -105,8 +104,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 @pytest.mark.parametrize(("where", "line"), commands())
 def test_commands_name_things_that_exist(where: str, line: str) -> None:
-    # variables of the environment may stand before the program
-    program, *arguments = itertools.dropwhile(ASSIGNMENT.match, shlex.split(line))
+    program, *arguments = itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), shlex.split(line))
     if program in NODE_COMMANDS:
         return
     check = {"make": check_make, "aws": check_aws, "python": check_python}
@@ -120,9 +118,8 @@ def check_make(arguments: list[str]) -> None:
 
 
 def check_python(arguments: list[str]) -> None:
-    option, module, *rest = arguments
-    assert (option, module) == ("-m", "slurm_cluster.rehearsal")
-    assert cli._parser().parse_args(rest).command
+    assert arguments[:2] == ["-m", "slurm_cluster.rehearsal"]
+    assert cli._parser().parse_args(arguments[2:]).command
 
 
 def check_aws(arguments: list[str]) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -130,7 +130,29 @@ def _remove_unused(images: Path) -> None:
 
 
 def _build(image: Path, kind: ImageKind, files: Mapping[str, str], log: Log) -> None:
+    base = image.with_name(f"{recipe.SUITE}-base-{architecture()}-{recipe.base_digest(mirror.mirror())}")
+    if not base.exists():
+        _build_base(base, log)
     root = image.with_suffix(".building")
+    _run("copy of the base", "cp", "--archive", "--reflink=auto", str(base), str(root))
+    if more := recipe.packages(kind)[len(recipe.BASE_PACKAGES) :]:
+        log(f"  {len(more)} packages of nodes and what they need")
+        _install(root, more)
+    _copy_files(root, files)
+    _in_root(root, "systemctl", "mask", *recipe.MASKED_UNITS)
+    if kind is ImageKind.BAKED:
+        _in_root(root, "systemctl", "disable", *recipe.DISABLED_UNITS)
+        _in_root(root, "systemctl", "enable", *recipe.ENABLED_UNITS)
+    else:
+        (root / recipe.AGENT_UNIT_FILE).unlink()
+        _in_root(root, "update-ca-certificates")
+    _forget_identity(root)
+    root.rename(image)
+
+
+def _build_base(base: Path, log: Log) -> None:
+    """Build what every kind of image begins with; the next day it is built anew."""
+    root = base.with_suffix(".building")
     url = mirror.mirror()
     log(f"  Debian {recipe.SUITE} from {url}")
     _run(
@@ -144,26 +166,20 @@ def _build(image: Path, kind: ImageKind, files: Mapping[str, str], log: Log) -> 
     _write(root / "usr/sbin/policy-rc.d", _PACKAGE_SERVICES_STAY_OFF, mode=0o755)
     # Nothing is lost when the host stops: only a whole image is used.
     _write(root / "etc/dpkg/dpkg.cfg.d/rehearsal", "force-unsafe-io\n")
-    packages = recipe.packages(kind)
-    log(f"  {len(packages)} packages and what they need")
+    log(f"  {len(recipe.BASE_PACKAGES)} packages of the base and what they need")
+    _install(root, recipe.BASE_PACKAGES)
+    root.rename(base)
+
+
+def _install(root: Path, packages: Sequence[str]) -> None:
     _in_root(root, "apt-get", "update")
     _in_root(root, "apt-get", "-y", "--no-install-recommends", "install", *packages)
     # EC2's image has no package lists either; with them every use of apt takes a second longer.
     _in_root(root, "apt-get", "distclean")
-    _copy_files(root, files)
-    _in_root(root, "systemctl", "mask", *recipe.MASKED_UNITS)
-    if kind is ImageKind.BAKED:
-        _in_root(root, "systemctl", "disable", *recipe.DISABLED_UNITS)
-        _in_root(root, "systemctl", "enable", *recipe.ENABLED_UNITS)
-    else:
-        (root / recipe.AGENT_UNIT_FILE).unlink()
-        _in_root(root, "update-ca-certificates")
-    _forget_identity(root)
-    root.rename(image)
 
 
 def _copy_files(root: Path, files: Mapping[str, str]) -> None:
-    # Written as a package installs: owned by root, whoever holds the source tree.
+    """Write as a package installs: whatever owner and modes files and directories of the source tree have."""
     for path, source in recipe.files(cgroups.version()).items():
         _write(root / path, source.read_text())
     for path, text in files.items():

@@ -132,6 +132,11 @@ def environment_files() -> dict[str, str]:
     }
 
 
+def base_digest(mirror: str) -> str:
+    """Return a name for what images of every kind begin with, made of packages of that mirror."""
+    return hashlib.sha256(repr((mirror, BASE_PACKAGES)).encode()).hexdigest()[:12]
+
+
 def digest(architecture: str, kind: ImageKind, version: Version, more: Mapping[str, str]) -> str:
     """Return a name for what the recipe builds for such a machine: it changes when this directory does.
 
