@@ -117,7 +117,9 @@ class Machine:
             self._pid1 = self._wait_for_init(self._nspawn)
             for volume in self._volumes:
                 volume.plug(self._pid1)
-            _write_atomically(self.directory / "pid1", f"{self._pid1}\n")
+            draft = self.directory / "pid1.new"  # whoever reads pid1 finds a whole pid in it
+            draft.write_text(f"{self._pid1}\n")
+            draft.rename(self.directory / "pid1")
 
     def _mount(self) -> None:
         for part in ("root", "upper", "work"):
@@ -295,9 +297,3 @@ def _clocks_from_now() -> list[str]:
     """
     uptime = int(time.clock_gettime(time.CLOCK_BOOTTIME))
     return ["unshare", "--time", f"--monotonic=-{uptime}", f"--boottime=-{uptime}", "--"]
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    draft = path.with_suffix(".new")
-    draft.write_text(text)
-    draft.rename(path)

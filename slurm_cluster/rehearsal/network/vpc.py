@@ -144,9 +144,10 @@ class VpcNetwork:
         self._ip(self.router, *(f"address add {ip}/32 dev lo" for ip in services))
         # Without this route other destinations were "unreachable" at once; on AWS such packets are lost.
         self._ip(self.router, "route add blackhole default")
-        namespace.set_sysctl(self.router, _ROUTER_SYSCTLS)
         self._nft(ruleset.GUARD)
         self._load(self._snapshot, ())
+        # The kernel has nf_conntrack's settings no sooner than rules that made it load the module.
+        namespace.set_sysctl(self.router, _ROUTER_SYSCTLS)
 
     def _serve_subnet(self, subnet_cidr: str) -> None:
         if subnet_cidr in self._subnets:
