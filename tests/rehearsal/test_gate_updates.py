@@ -141,12 +141,24 @@ def test_new_node_programs_are_in_use_afterwards(deployed: Deployed) -> None:
     assert deployed.user.state(deployed.job) == "RUNNING"
 
 
+def test_what_an_update_tests_is_changed_without_a_test(deployed: Deployed) -> None:
+    shown = deployed.deploy(on_update="all")
+    assert re.search(r"UPDATE_COMPLETE .*AWS::Lambda::Function", shown), shown
+    assert "Custom::SlurmSmokeTest" not in shown
+    deployed.deploy()
+
+
 def test_an_update_that_fails_is_rolled_back_and_the_old_configuration_runs(deployed: Deployed) -> None:
     before = deployed.instances
-    with pytest.raises(RehearsalError, match="UPDATE_ROLLBACK_COMPLETE") as caught:
+    with pytest.raises(RehearsalError) as caught:
         # slurmctld refuses the state of a cluster of another name
         deployed.deploy(cluster_name="another")
-    assert "apply-failed: the head cannot apply the stack's configuration" in str(caught.value)
+    shown = "\n".join(deployed.lines)
+    assert "cdk deploy exited with 1" in str(caught.value)
+    assert re.search(r"UPDATE_FAILED .*Custom::SlurmSmokeTest.* slurmctld-down: .*the ClusterName has changed", shown)
+    # the rollback has the head take up what it had, and tests that
+    assert re.search(r"UPDATE_COMPLETE .*Custom::SlurmSmokeTest", shown), shown
+    assert re.search(r"UPDATE_ROLLBACK_COMPLET.*AWS::CloudFormation::Stack", shown), shown
     assert deployed.config("ClusterName") == "slurm"
     assert deployed.instances == before
     assert deployed.user.state(deployed.job) == "RUNNING"

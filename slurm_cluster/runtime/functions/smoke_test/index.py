@@ -127,12 +127,12 @@ def _test(
 def _answer(watch: Watch, finding: Finding, reply: Reply, log_group: str) -> None:
     from slurm_cluster.runtime.functions.smoke_test import report
 
-    # before the answer: a stack that is rolled back takes this function away
-    stream = report.write(log_group, watch.request.request_id, watch.report(finding))
     if finding.verdict is None:
         reply.send(data=finding.data())
-    else:
-        reply.fail(f"{finding.verdict.reason} Report: log group {log_group}, stream {stream}")
+        return
+    # before the answer: a stack that is rolled back takes this function away
+    stream = report.write(log_group, watch.request.request_id, watch.report(finding, finding.verdict))
+    reply.fail(f"{finding.verdict.reason} Report: log group {log_group}, stream {stream}")
 
 
 def _is_rolling_back(stack_id: str) -> bool:

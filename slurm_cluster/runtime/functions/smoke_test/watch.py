@@ -139,16 +139,14 @@ class Watch:
                 return finding
             self.sleep(POLL_SECONDS)
 
-    def report(self, finding: Finding) -> dict[str, Any]:
-        """Return everything that is known, for the log group."""
-        found = finding.verdict
+    def report(self, finding: Finding, found: Verdict) -> dict[str, Any]:
+        """Return everything that is known of a test that did not pass, for the log group."""
         return {
             "request_id": self.request.request_id,
             "request_type": self.request.request_type,
             "stack_id": self.request.stack_id,
-            "passed": found is None,
-            "verdict": found.to_dict() if found else None,
-            "findings": [item.to_dict() for item in verdict.findings(finding.evidence)] if found else [],
+            "verdict": found.to_dict(),
+            "findings": [item.to_dict() for item in verdict.findings(finding.evidence)],
             "evidence": finding.evidence.to_dict(),
         }
 
