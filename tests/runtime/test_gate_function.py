@@ -253,14 +253,17 @@ def test_an_invocation_that_cannot_hand_over_answers(
     assert "AccessDeniedException" in cloudformation.answers[0]["Reason"]
 
 
+@pytest.mark.parametrize(
+    ("invocation", "budget"), [(index.LAST_WORD_SECONDS + 0.2, 1800), (900, index.LAST_WORD_SECONDS + 0.2)]
+)
 def test_it_answers_before_its_own_end_whatever_it_is_doing(
-    cloudformation: CloudFormation, cloud: Clouds, monkeypatch: pytest.MonkeyPatch
+    invocation: float, budget: float, cloudformation: CloudFormation, cloud: Clouds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(cloud_module, "Cloud", lambda: cloud)
-    for name in ("ON_UPDATE", "LOG_GROUP"):
-        monkeypatch.setenv(name, "free")
-    monkeypatch.setenv("BUDGET_SECONDS", "1800")
+    monkeypatch.setenv("LOG_GROUP", "the-log-group")
+    monkeypatch.setenv("ON_UPDATE", "free")
+    monkeypatch.setenv("BUDGET_SECONDS", str(budget))
 
     def hang(self: Watch, until: float) -> Finding:
         time.sleep(1)
@@ -268,7 +271,7 @@ def test_it_answers_before_its_own_end_whatever_it_is_doing(
 
     monkeypatch.setattr(watch_module.Watch, "run", hang)
     monkeypatch.setattr(report, "write", lambda *_: "stream")
-    index.on_event(_event(cloudformation), Context(index.LAST_WORD_SECONDS + 0.2))
+    index.on_event(_event(cloudformation), Context(invocation))
     # and not a second time when it comes to its end after all
     (sent,) = cloudformation.answers
     assert sent["Reason"] == "the smoke test did not come to an end in time"

@@ -197,11 +197,21 @@ def test_a_failed_gate_is_explained_at_once() -> None:
     assert bench.took() < REPORTED_WITHIN
 
 
+def test_a_head_that_restarts_is_asked_again() -> None:
+    bench = Bench()
+    bench.cloud.gate = ("", 20)
+    bench.clock.after(30, lambda: setattr(bench.cloud, "gate", (PASSED, 20)))
+    bench.clock.after(30, bench.cloud._kept.clear)
+    assert bench.run().verdict is None
+    assert bench.progress.sends == 2
+
+
 def test_a_gate_that_prints_nothing_is_no_success() -> None:
     bench = Bench()
     bench.cloud.gate = ("Killed", 5)
     finding = bench.run()
     assert _code(finding) is Code.UNKNOWN
+    assert bench.progress.sends == watch_module.MOST_SENDS
     assert bench.took() < REPORTED_WITHIN
 
 

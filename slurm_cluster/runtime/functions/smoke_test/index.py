@@ -27,7 +27,7 @@ HAND_OVER_SECONDS = 300
 """How long before its end an invocation hands over to the next: a search for a cause must fit in."""
 
 LAST_WORD_SECONDS = 20
-"""How long before its end an invocation answers, whatever it is doing."""
+"""How long before its end, or that of the budget, an invocation answers, whatever it is doing."""
 
 
 class Reply:
@@ -72,14 +72,18 @@ def on_event(event: dict[str, Any], context: Any) -> None:
     if request["RequestType"] == "Delete":
         reply.send()
         return
-    remaining = context.get_remaining_time_in_millis() / 1000
+    now, remaining = time.time(), context.get_remaining_time_in_millis() / 1000
+    progress = event.get(PROGRESS) or {"started": now}
+    budget = progress["started"] + float(os.environ["BUDGET_SECONDS"]) - now
     last_word = threading.Timer(
-        max(0.0, remaining - LAST_WORD_SECONDS), reply.fail, ["the smoke test did not come to an end in time"]
+        max(0.0, min(remaining, budget) - LAST_WORD_SECONDS),
+        reply.fail,
+        ["the smoke test did not come to an end in time"],
     )
     last_word.daemon = True
     last_word.start()
     try:
-        _test(request, event.get(PROGRESS), reply, context, time.time() + remaining - HAND_OVER_SECONDS)
+        _test(request, progress, reply, context, now + remaining - HAND_OVER_SECONDS)
     except Exception as error:
         logger.exception("failed")
         reply.fail(f"the smoke test could not run: {type(error).__name__}: {str(error)[:1000]}. {_where(context)}")
@@ -100,9 +104,7 @@ def on_death(event: dict[str, Any], context: Any) -> None:
     Reply(request).fail(f"the function of the smoke test died: {str(why)[:1000]}. {_where(context)}")
 
 
-def _test(
-    request: Mapping[str, Any], progress: Mapping[str, Any] | None, reply: Reply, context: Any, until: float
-) -> None:
+def _test(request: Mapping[str, Any], progress: Mapping[str, Any], reply: Reply, context: Any, until: float) -> None:
     # imported here, so that a failure of the import is answered as well
     from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud
     from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
@@ -112,7 +114,7 @@ def _test(
     watch = Watch(
         request=Request.from_event(request),
         settings=settings,
-        progress=Progress(**progress) if progress else Progress(started=time.time()),
+        progress=Progress(**progress),
         cloud=Cloud(),
         clock=time.time,
         sleep=time.sleep,
