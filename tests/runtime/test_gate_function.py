@@ -293,6 +293,32 @@ def test_a_rollback_is_not_held_up(
     assert rolled_back["Data"]["Output"].startswith("srun-io-blocked: ")
 
 
+@pytest.mark.parametrize(
+    ("kind", "rolling_back", "tested"),
+    [("Update", False, "all"), ("Update", True, "free"), ("Create", True, "all")],
+)
+def test_a_rollback_waits_for_nobodys_job(
+    kind: str,
+    rolling_back: bool,
+    tested: str,
+    cloudformation: CloudFormation,
+    cloud: Clouds,
+    order: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+
+    def run(self: Watch, until: float) -> Finding:
+        seen.append(self.settings.on_update)
+        return Finding(evidence=_evidence(PASSED))
+
+    monkeypatch.setattr(watch_module.Watch, "run", run)
+    monkeypatch.setenv("ON_UPDATE", "all")
+    cloud.rolling_back = rolling_back
+    index.on_event(_event(cloudformation, kind), Context())
+    assert seen == [tested]
+
+
 @pytest.mark.parametrize("handed_over", [False, True])
 def test_a_request_whose_invocation_died_is_answered(
     handed_over: bool, cloudformation: CloudFormation, cloud: Clouds

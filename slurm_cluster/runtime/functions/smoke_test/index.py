@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slurm_cluster.runtime.functions import answer
@@ -57,7 +58,7 @@ class Reply:
         A rollback that fails leaves the stack between two states, out of which only hands get it; the deployment that
         it undoes has failed already, and says so.
         """
-        if self._event.get("RequestType") == "Update" and _is_rolling_back(self._event["StackId"]):
+        if _is_rollback(self._event):
             logger.warning("the rollback goes on in spite of: %s", reason)
             self.send(data={"Hosts": "not proven, the rollback was not held up", "Output": reason})
         else:
@@ -111,6 +112,8 @@ def _test(request: Mapping[str, Any], progress: Mapping[str, Any], reply: Reply,
     from slurm_cluster.runtime.functions.smoke_test.watch import Watch
 
     settings = Settings.from_environment()
+    if settings.on_update == "all" and _is_rollback(request):
+        settings = replace(settings, on_update="free")  # a rollback waits for nobody's job
     watch = Watch(
         request=Request.from_event(request),
         settings=settings,
@@ -137,11 +140,13 @@ def _answer(watch: Watch, finding: Finding, reply: Reply, log_group: str) -> Non
     reply.fail(f"{finding.verdict.reason} Report: log group {log_group}, stream {stream}")
 
 
-def _is_rolling_back(stack_id: str) -> bool:
+def _is_rollback(request: Mapping[str, Any]) -> bool:
+    if request["RequestType"] != "Update":
+        return False
     try:
         from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud
 
-        return Cloud().is_rolling_back(stack_id)
+        return Cloud().is_rolling_back(request["StackId"])
     except Exception:
         logger.exception("the state of the stack could not be read")
         return False
