@@ -145,6 +145,20 @@ def test_a_script_that_takes_too_long_is_killed(node: Node) -> None:
     assert (found["ResponseCode"], found["StandardOutputContent"]) == (137, "before\n")
 
 
+def test_a_cancelled_script_is_killed(node: Node) -> None:
+    started = time.monotonic()
+    command_id = node.send("echo before; sleep 30 & sleep 30")
+    while node.invocation(command_id)["Status"] != "InProgress":
+        time.sleep(0.05)
+    node.cloud.client("ssm").cancel_command(CommandId=command_id, InstanceIds=[node.instance_id])
+    while node.invocation(command_id)["Status"] == "InProgress":
+        time.sleep(0.05)
+    assert time.monotonic() - started < 10
+    found = node.invocation(command_id)
+    assert (found["Status"], found["StatusDetails"]) == ("Cancelled", "Cancelled")
+    assert (found["ResponseCode"], found["StandardOutputContent"]) == (137, "before\n")
+
+
 def test_output_is_cut_where_ssm_cuts_it(node: Node) -> None:
     found = node.run("head -c 30000 /dev/zero | tr '\\0' o; head -c 30000 /dev/zero | tr '\\0' e >&2")
     assert (len(found["StandardOutputContent"]), len(found["StandardErrorContent"])) == (24_000, 8_000)

@@ -99,7 +99,7 @@ END
 ''')
 """,
             Code.MUNGE_KEY_DIFFERS,
-            "cannot decode a credential of the head: 'Invalid credential'. Their munge keys differ",
+            r"cannot decode a credential of the head: '.*Invalid credential'\. Their munge keys differ",
         ),
         (
             """

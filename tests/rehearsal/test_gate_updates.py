@@ -49,6 +49,11 @@ class Deployed:
         self.rehearsal.deploy({**self.context, **context})
         return "\n".join(self.lines)
 
+    @property
+    def tests(self) -> int:
+        """How many requests the head has tested."""
+        return len(self.user.root(self.user.head, "ls /var/lib/slurm-cluster/gate/*.json").stdout.split())
+
     def config(self, key: str) -> str:
         shown = self.user.root(self.user.head, "scontrol show config").stdout
         match = re.search(rf"^{key}\s*=\s*(.*)$", shown, re.MULTILINE)
@@ -105,8 +110,8 @@ def test_a_grown_partition_is_tested_and_no_job_is_lost(deployed: Deployed) -> N
     deployed.job = deployed.user.submit("sleep 3000", "--nodelist=cpu-static-1", "--exclusive")
     wait_until(lambda: deployed.user.state(deployed.job) == "RUNNING", seconds=30, what="a running job")
     deployed.context = _context(3)
-    shown = deployed.deploy()
-    assert re.search(r"UPDATE_COMPLETE .*Custom::SlurmSmokeTest", shown), shown
+    deployed.deploy()
+    assert deployed.tests == 2
     assert set(deployed.hosts) == {"cpu-static-1", "cpu-static-2", "cpu-static-3"}
     assert before.items() < deployed.instances.items()
     assert deployed.user.state(deployed.job) == "RUNNING"
@@ -115,17 +120,16 @@ def test_a_grown_partition_is_tested_and_no_job_is_lost(deployed: Deployed) -> N
 def test_a_changed_option_is_applied_in_place(deployed: Deployed) -> None:
     before = deployed.instances
     deployed.context |= {"srun_ports": "60001-63000"}
-    shown = deployed.deploy()
-    assert re.search(r"UPDATE_COMPLETE .*Custom::SlurmSmokeTest", shown), shown
+    deployed.deploy()
+    assert deployed.tests == 3
     assert deployed.config("SrunPortRange") == "60001-63000"
     assert deployed.instances == before
     assert deployed.user.state(deployed.job) == "RUNNING"
 
 
 def test_a_deployment_of_the_same_changes_and_runs_nothing(deployed: Deployed) -> None:
-    shown = deployed.deploy()
-    assert "(no changes)" in shown
-    assert "SlurmSmokeTest" not in shown
+    assert "(no changes)" in deployed.deploy()
+    assert deployed.tests == 3
 
 
 def test_new_node_programs_are_in_use_afterwards(deployed: Deployed) -> None:
@@ -134,19 +138,29 @@ def test_new_node_programs_are_in_use_afterwards(deployed: Deployed) -> None:
     old = deployed.user.root(deployed.user.head, link).stdout
     program = deployed.app_dir / "slurm_cluster" / "runtime" / "node" / "apply.py"
     program.write_text(f"{program.read_text()}\n# the next release\n")
-    shown = deployed.deploy()
-    assert re.search(r"UPDATE_COMPLETE .*Custom::SlurmSmokeTest", shown), shown
+    deployed.deploy()
+    assert deployed.tests == 4
     assert deployed.user.root(deployed.user.head, link).stdout not in ("", old)
     assert deployed.instances == before
     assert deployed.user.state(deployed.job) == "RUNNING"
 
 
+def test_what_an_update_tests_is_changed_without_a_test(deployed: Deployed) -> None:
+    assert "(no changes)" not in deployed.deploy(on_update="all")
+    assert deployed.tests == 4
+
+
 def test_an_update_that_fails_is_rolled_back_and_the_old_configuration_runs(deployed: Deployed) -> None:
     before = deployed.instances
-    with pytest.raises(RehearsalError, match="UPDATE_ROLLBACK_COMPLETE") as caught:
+    with pytest.raises(RehearsalError) as caught:
         # slurmctld refuses the state of a cluster of another name
         deployed.deploy(cluster_name="another")
-    assert "apply-failed: the head cannot apply the stack's configuration" in str(caught.value)
+    shown = "\n".join(deployed.lines)
+    assert "cdk deploy exited with 1" in str(caught.value)
+    assert re.search(r"UPDATE_FAILED .*Custom::SlurmSmokeTest.* slurmctld-down: .*the ClusterName has changed", shown)
+    # the rollback has the head take up what it had, and tests that; for nobody's job, whatever an update waits for
+    assert deployed.tests == 6
+    assert re.search(r"UPDATE_ROLLBACK_COMPLET.*AWS::CloudFormation::Stack", shown), shown
     assert deployed.config("ClusterName") == "slurm"
     assert deployed.instances == before
     assert deployed.user.state(deployed.job) == "RUNNING"

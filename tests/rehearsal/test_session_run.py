@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -34,9 +35,11 @@ def fails(run: SessionProcess, *, seconds: float) -> str:
 
 
 def app_with(tmp_path: Path, program: str) -> Path:
-    """Make an app of this project's whose program is ``program``."""
+    """Make an app of this project's whose program is ``program``; the rehearsal alone looks at its nodes."""
     (tmp_path / "app").mkdir()
-    (tmp_path / "app" / "cdk.json").write_text((PROJECT / "cdk.json").read_text())
+    cdk_json = json.loads((PROJECT / "cdk.json").read_text())
+    cdk_json["context"]["smoke_test"] = False
+    (tmp_path / "app" / "cdk.json").write_text(json.dumps(cdk_json))
     (tmp_path / "app" / "app.py").write_text(program)
     return tmp_path / "app"
 

@@ -140,7 +140,7 @@ def test_success_tells_the_hosts(
     assert sent["Status"] == "SUCCESS"
     assert sent["PhysicalResourceId"] == index.FIRST_PHYSICAL_ID
     assert sent["Data"]["Hosts"] == "cpu-static-1=ip-10-0-0-5,cpu-static-2=ip-10-0-0-6"
-    assert order == ["report", "answer"]
+    assert order == ["answer"]
 
 
 def test_failure_tells_why_after_the_report_is_written(
@@ -253,14 +253,17 @@ def test_an_invocation_that_cannot_hand_over_answers(
     assert "AccessDeniedException" in cloudformation.answers[0]["Reason"]
 
 
+@pytest.mark.parametrize(
+    ("invocation", "budget"), [(index.LAST_WORD_SECONDS + 0.2, 1800), (900, index.LAST_WORD_SECONDS + 0.2)]
+)
 def test_it_answers_before_its_own_end_whatever_it_is_doing(
-    cloudformation: CloudFormation, cloud: Clouds, monkeypatch: pytest.MonkeyPatch
+    invocation: float, budget: float, cloudformation: CloudFormation, cloud: Clouds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(cloud_module, "Cloud", lambda: cloud)
-    for name in ("ON_UPDATE", "LOG_GROUP"):
-        monkeypatch.setenv(name, "free")
-    monkeypatch.setenv("BUDGET_SECONDS", "1800")
+    monkeypatch.setenv("LOG_GROUP", "the-log-group")
+    monkeypatch.setenv("ON_UPDATE", "free")
+    monkeypatch.setenv("BUDGET_SECONDS", str(budget))
 
     def hang(self: Watch, until: float) -> Finding:
         time.sleep(1)
@@ -268,7 +271,7 @@ def test_it_answers_before_its_own_end_whatever_it_is_doing(
 
     monkeypatch.setattr(watch_module.Watch, "run", hang)
     monkeypatch.setattr(report, "write", lambda *_: "stream")
-    index.on_event(_event(cloudformation), Context(index.LAST_WORD_SECONDS + 0.2))
+    index.on_event(_event(cloudformation), Context(invocation))
     # and not a second time when it comes to its end after all
     (sent,) = cloudformation.answers
     assert sent["Reason"] == "the smoke test did not come to an end in time"
@@ -288,6 +291,32 @@ def test_a_rollback_is_not_held_up(
     assert rolled_back["Status"] == "SUCCESS"
     assert rolled_back["Data"]["Hosts"] == "not proven, the rollback was not held up"
     assert rolled_back["Data"]["Output"].startswith("srun-io-blocked: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rolling_back", "tested"),
+    [("Update", False, "all"), ("Update", True, "free"), ("Create", True, "all")],
+)
+def test_a_rollback_waits_for_nobodys_job(
+    kind: str,
+    rolling_back: bool,
+    tested: str,
+    cloudformation: CloudFormation,
+    cloud: Clouds,
+    order: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+
+    def run(self: Watch, until: float) -> Finding:
+        seen.append(self.settings.on_update)
+        return Finding(evidence=_evidence(PASSED))
+
+    monkeypatch.setattr(watch_module.Watch, "run", run)
+    monkeypatch.setenv("ON_UPDATE", "all")
+    cloud.rolling_back = rolling_back
+    index.on_event(_event(cloudformation, kind), Context())
+    assert seen == [tested]
 
 
 @pytest.mark.parametrize("handed_over", [False, True])

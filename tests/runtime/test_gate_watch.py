@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from slurm_cluster.model.flows import SlurmPorts
 from slurm_cluster.runtime.fault import Code
 from slurm_cluster.runtime.functions.smoke_test import watch as watch_module
+from slurm_cluster.runtime.functions.smoke_test.cloud import Outcome
 from slurm_cluster.runtime.functions.smoke_test.investigation import last_failure
 from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
 from slurm_cluster.runtime.functions.smoke_test.watch import Finding, Watch
@@ -197,12 +198,34 @@ def test_a_failed_gate_is_explained_at_once() -> None:
     assert bench.took() < REPORTED_WITHIN
 
 
+def test_a_head_that_restarts_is_asked_again() -> None:
+    bench = Bench()
+    bench.cloud.gate = ("", 20)
+    bench.clock.after(30, lambda: setattr(bench.cloud, "gate", (PASSED, 20)))
+    bench.clock.after(30, bench.cloud._kept.clear)
+    assert bench.run().verdict is None
+    assert bench.progress.sends == 2
+
+
 def test_a_gate_that_prints_nothing_is_no_success() -> None:
     bench = Bench()
     bench.cloud.gate = ("Killed", 5)
     finding = bench.run()
     assert _code(finding) is Code.UNKNOWN
+    assert bench.progress.sends == watch_module.MOST_SENDS
     assert bench.took() < REPORTED_WITHIN
+
+
+def test_an_exit_status_alone_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    outcome = bench.cloud.outcome
+
+    def hollow(command: str, instance_id: str) -> Outcome | None:
+        found = outcome(command, instance_id)
+        return replace(found, stdout='{"stage": "done"}') if found and "passed" in found.stdout else found
+
+    monkeypatch.setattr(bench.cloud, "outcome", hollow)
+    assert bench.run().verdict is not None
 
 
 @pytest.mark.parametrize("instance", ["i-h", "i-2"])

@@ -85,6 +85,7 @@ class Head:
             boot_id=BOOT,
             sleep=more.pop("sleep", self.clock.sleep),
             clock=self.clock,
+            apply_only=more.pop("apply_only", False),
         ).pass_through()
 
 
@@ -242,6 +243,15 @@ def test_the_first_launch_that_fails_ends_it(tmp_path: Path) -> None:
 def test_no_static_workers_are_no_proof(tmp_path: Path) -> None:
     result = Head(tmp_path, {}, nodes=0).pass_gate()
     assert (result["passed"], "no static workers" in result["failure"]["reason"]) == (False, True)
+
+
+def test_where_nothing_is_to_be_proven_it_is_enough_to_apply(tmp_path: Path) -> None:
+    head = Head(tmp_path, {TABLE: table("DOWN+CLOUD")}, nodes=1)
+    result = head.pass_gate(apply_only=True)
+    assert (result["passed"], result["stage"], result["nodes"]) == (True, "done", {})
+    assert len(head.applied) == 1
+    head.write_status("failed", "munge", "no key")
+    assert not head.pass_gate(apply_only=True)["passed"]
 
 
 @pytest.mark.parametrize("size", [1, 5000])

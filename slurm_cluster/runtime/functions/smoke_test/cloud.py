@@ -24,8 +24,10 @@ logger = logging.getLogger()
 DOCUMENT = "AWS-RunShellScript"
 _PENDING = frozenset({"Pending", "InProgress", "Delayed", "Cancelling"})
 _CONFIG = Config(retries={"mode": "standard", "max_attempts": 8}, connect_timeout=5, read_timeout=20)
-_AGENTS_A_PAGE, _MACHINES_A_COMMAND = 50, 50
-"""https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_SendCommand.html InstanceIds"""
+_AGENTS_A_PAGE, _MACHINES_A_COMMAND, _INSTANCES_A_FILTER = 50, 50, 200
+"""https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_SendCommand.html InstanceIds;
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstances.html Filters
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +69,10 @@ class Cloud:
     def instances(self, ids: Sequence[str]) -> dict[str, Instance]:
         """Return the instances that EC2 knows, by id; one that is gone or not known yet is left out."""
         found = {}
-        filters: Any = [{"Name": "instance-id", "Values": list(ids)}]  # by a filter: an unknown id is no error
-        for page in self._ec2.get_paginator("describe_instances").paginate(Filters=filters):
-            for reservation in page["Reservations"]:
-                for item in reservation["Instances"]:
+        for some in _chunks(ids, _INSTANCES_A_FILTER):
+            filters: Any = [{"Name": "instance-id", "Values": some}]  # an unknown id is no error in a filter
+            for page in self._ec2.get_paginator("describe_instances").paginate(Filters=filters):
+                for item in (item for reservation in page["Reservations"] for item in reservation["Instances"]):
                     launched = item.get("LaunchTime")
                     found[item["InstanceId"]] = Instance(
                         state=item["State"]["Name"],

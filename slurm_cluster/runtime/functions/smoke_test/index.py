@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slurm_cluster.runtime.functions import answer
@@ -27,7 +28,7 @@ HAND_OVER_SECONDS = 300
 """How long before its end an invocation hands over to the next: a search for a cause must fit in."""
 
 LAST_WORD_SECONDS = 20
-"""How long before its end an invocation answers, whatever it is doing."""
+"""How long before its end, or that of the budget, an invocation answers, whatever it is doing."""
 
 
 class Reply:
@@ -57,7 +58,7 @@ class Reply:
         A rollback that fails leaves the stack between two states, out of which only hands get it; the deployment that
         it undoes has failed already, and says so.
         """
-        if self._event.get("RequestType") == "Update" and _is_rolling_back(self._event["StackId"]):
+        if _is_rollback(self._event):
             logger.warning("the rollback goes on in spite of: %s", reason)
             self.send(data={"Hosts": "not proven, the rollback was not held up", "Output": reason})
         else:
@@ -72,14 +73,18 @@ def on_event(event: dict[str, Any], context: Any) -> None:
     if request["RequestType"] == "Delete":
         reply.send()
         return
-    remaining = context.get_remaining_time_in_millis() / 1000
+    now, remaining = time.time(), context.get_remaining_time_in_millis() / 1000
+    progress = event.get(PROGRESS) or {"started": now}
+    budget = progress["started"] + float(os.environ["BUDGET_SECONDS"]) - now
     last_word = threading.Timer(
-        max(0.0, remaining - LAST_WORD_SECONDS), reply.fail, ["the smoke test did not come to an end in time"]
+        max(0.0, min(remaining, budget) - LAST_WORD_SECONDS),
+        reply.fail,
+        ["the smoke test did not come to an end in time"],
     )
     last_word.daemon = True
     last_word.start()
     try:
-        _test(request, event.get(PROGRESS), reply, context, time.time() + remaining - HAND_OVER_SECONDS)
+        _test(request, progress, reply, context, now + remaining - HAND_OVER_SECONDS)
     except Exception as error:
         logger.exception("failed")
         reply.fail(f"the smoke test could not run: {type(error).__name__}: {str(error)[:1000]}. {_where(context)}")
@@ -100,19 +105,19 @@ def on_death(event: dict[str, Any], context: Any) -> None:
     Reply(request).fail(f"the function of the smoke test died: {str(why)[:1000]}. {_where(context)}")
 
 
-def _test(
-    request: Mapping[str, Any], progress: Mapping[str, Any] | None, reply: Reply, context: Any, until: float
-) -> None:
+def _test(request: Mapping[str, Any], progress: Mapping[str, Any], reply: Reply, context: Any, until: float) -> None:
     # imported here, so that a failure of the import is answered as well
     from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud
     from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
     from slurm_cluster.runtime.functions.smoke_test.watch import Watch
 
     settings = Settings.from_environment()
+    if settings.on_update == "all" and _is_rollback(request):
+        settings = replace(settings, on_update="free")  # a rollback waits for nobody's job
     watch = Watch(
         request=Request.from_event(request),
         settings=settings,
-        progress=Progress(**progress) if progress else Progress(started=time.time()),
+        progress=Progress(**progress),
         cloud=Cloud(),
         clock=time.time,
         sleep=time.sleep,
@@ -127,19 +132,21 @@ def _test(
 def _answer(watch: Watch, finding: Finding, reply: Reply, log_group: str) -> None:
     from slurm_cluster.runtime.functions.smoke_test import report
 
-    # before the answer: a stack that is rolled back takes this function away
-    stream = report.write(log_group, watch.request.request_id, watch.report(finding))
     if finding.verdict is None:
         reply.send(data=finding.data())
-    else:
-        reply.fail(f"{finding.verdict.reason} Report: log group {log_group}, stream {stream}")
+        return
+    # before the answer: a stack that is rolled back takes this function away
+    stream = report.write(log_group, watch.request.request_id, watch.report(finding, finding.verdict))
+    reply.fail(f"{finding.verdict.reason} Report: log group {log_group}, stream {stream}")
 
 
-def _is_rolling_back(stack_id: str) -> bool:
+def _is_rollback(request: Mapping[str, Any]) -> bool:
+    if request["RequestType"] != "Update":
+        return False
     try:
         from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud
 
-        return Cloud().is_rolling_back(stack_id)
+        return Cloud().is_rolling_back(request["StackId"])
     except Exception:
         logger.exception("the state of the stack could not be read")
         return False

@@ -22,7 +22,7 @@ class Settings:
     """
 
     on_update: str
-    budget_seconds: int
+    budget_seconds: float
     log_group: str
 
     @classmethod
@@ -30,7 +30,7 @@ class Settings:
         """Read the function's environment variables."""
         return cls(
             on_update=os.environ["ON_UPDATE"],
-            budget_seconds=int(os.environ["BUDGET_SECONDS"]),
+            budget_seconds=float(os.environ["BUDGET_SECONDS"]),
             log_group=os.environ["LOG_GROUP"],
         )
 
@@ -92,6 +92,7 @@ class Progress:
         started: when its first invocation began, seconds since the epoch.
         command: id of the command that runs the gate on the head; empty before it is sent.
         sent: when that was.
+        sends: how often it was sent.
         head_ready: when the head was first seen ready; None before.
         ready: workers whose bootstrap is done.
         looked: when the cause of a delay was last looked for; None before.
@@ -100,6 +101,7 @@ class Progress:
     started: float
     command: str = ""
     sent: float = 0.0
+    sends: int = 0
     head_ready: float | None = None
     ready: list[str] = field(default_factory=list)
     looked: float | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm_cluster.model.node_files import COMMAND, INSTALL_DIR
 from slurm_cluster.runtime import probe_plan, verdict
-from slurm_cluster.runtime.evidence import HEAD, Answer, Evidence, Machine
+from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Answer, Evidence, Machine
 from slurm_cluster.runtime.fault import Verdict
 from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud, Instance
 from slurm_cluster.runtime.functions.smoke_test.investigation import Commands, investigate, last_failure
@@ -37,6 +37,9 @@ AGAIN_SECONDS = 60
 
 DIAGNOSIS_SECONDS = 180
 """Kept at the end of the budget to find out why."""
+
+MOST_SENDS = 3
+"""How often the gate is sent to the head while no answer comes."""
 
 NEW_SECONDS = 1800
 """An instance that started so long before the request at most is one of this deployment's."""
@@ -139,16 +142,14 @@ class Watch:
                 return finding
             self.sleep(POLL_SECONDS)
 
-    def report(self, finding: Finding) -> dict[str, Any]:
-        """Return everything that is known, for the log group."""
-        found = finding.verdict
+    def report(self, finding: Finding, found: Verdict) -> dict[str, Any]:
+        """Return everything that is known of a test that did not pass, for the log group."""
         return {
             "request_id": self.request.request_id,
             "request_type": self.request.request_type,
             "stack_id": self.request.stack_id,
-            "passed": found is None,
-            "verdict": found.to_dict() if found else None,
-            "findings": [item.to_dict() for item in verdict.findings(finding.evidence)] if found else [],
+            "verdict": found.to_dict(),
+            "findings": [item.to_dict() for item in verdict.findings(finding.evidence)],
             "evidence": finding.evidence.to_dict(),
         }
 
@@ -165,6 +166,8 @@ class Watch:
         if outcome.succeeded and gate.get("passed") is True:
             return Finding(evidence=self._evidence({}, gate=gate))
         self.progress.command = ""
+        if UNANSWERED in gate and self.progress.sends < MOST_SENDS and now < self.deadline:
+            return None  # the head or its agent was restarted; it remembers the request
         return self._conclude(self._evidence(self._machines(self._instances()), gate=gate), final=True)
 
     def _look(self, now: float) -> Finding | None:
@@ -193,6 +196,7 @@ class Watch:
         call = gate_call(self.request, self.settings, wait)
         sent = self.cloud.send([head], gate_script(call, wait), call.seconds)
         self.progress.command, self.progress.sent = sent.get(head, ""), now
+        self.progress.sends += 1
 
     def _late(self, now: float, machines: dict[str, Machine], instances: dict[str, Instance]) -> Iterable[str]:
         """Yield the machines whose agent should be there by now; workers only if the head waits for them."""
