@@ -356,5 +356,5 @@ def test_the_url_is_never_logged(
         index.on_event({index.REQUEST: event, index.PROGRESS: {"started": 1.0}}, Context())
         index.on_death({"requestPayload": event}, Context())
     assert "not taken" in caplog.text
-    assert "Signature" not in caplog.text
+    assert "Signature=secret" not in caplog.text
     assert "127.0.0.1" not in caplog.text

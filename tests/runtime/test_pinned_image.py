@@ -185,7 +185,7 @@ def test_response_url_is_never_logged(
         handler.on_event(_event(cloudformation, "Create"), CONTEXT)
     assert "request" in caplog.text
     assert "not taken" in caplog.text
-    assert "Signature" not in caplog.text
+    assert "Signature=secret" not in caplog.text
     assert "127.0.0.1" not in caplog.text
 
 
