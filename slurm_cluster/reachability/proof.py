@@ -1,0 +1,187 @@
+"""What a reachability proof says: for each flow whether it is open, and for each rule what needs it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from slurm_cluster.model.flows import Flow, PortRange
+
+
+class Status(StrEnum):
+    """What is known of a flow."""
+
+    OPEN = "open"
+    """Every machine that opens it reaches every machine that listens."""
+
+    CLOSED = "closed"
+    """It is certain that one of them does not."""
+
+    UNKNOWN = "unknown"
+    """It depends on something that the templates do not say."""
+
+
+class Direction(StrEnum):
+    """Which way a rule looks, from the machine that has it."""
+
+    INGRESS = "ingress"
+    EGRESS = "egress"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundRule:
+    """One rule of a security group, as found.
+
+    Args:
+        id: its address in the template: a logical id, or for an inline rule ``LogicalId/SecurityGroupIngress/0``.
+        template: name of the template (or stack) that holds it.
+        group: the group that has the rule, as written.
+        direction: whether it lets in or out.
+        protocol: ``tcp``, ``udp``, ``icmp``, ``-1`` for all, or as written.
+        ports: its ports; None for all of them, and for a protocol without ports.
+        peer: who is let in, or where to: a group, address range or prefix list, as written.
+        text: all of that in one line.
+    """
+
+    id: str
+    template: str
+    group: str
+    direction: Direction
+    protocol: str
+    ports: PortRange | None
+    peer: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingRule:
+    """One rule that would open a closed flow.
+
+    Args:
+        flow: the flow that it opens.
+        listener: group of the machine that listens, as written.
+        opener: group of the machine that opens the connection, as written.
+        ports: TCP ports.
+        direction: ``ingress`` is a rule of the listener's group, ``egress`` one of the opener's. With
+            ``network_acl``, whether the entry looks into the subnet or out of it.
+        reason: why the flow is closed, in a sentence.
+        template: template to add it to; empty where it belongs to none that was given.
+        listener_value: the listener's group as a CloudFormation value in JSON; by default the text of ``listener``.
+        opener_value: the same of the opener.
+        network_acl: the network ACL that is in the way, as written; empty where a security group is.
+        network_acl_value: it as a CloudFormation value in JSON.
+        cidr: with ``network_acl``, the addresses that the entry is about, as a CloudFormation value in JSON.
+        number: with ``network_acl``, a free rule number before the entry that denies; None where none is free.
+    """
+
+    flow: Flow
+    listener: str
+    opener: str
+    ports: PortRange
+    direction: Direction
+    reason: str
+    template: str = ""
+    listener_value: str = ""
+    opener_value: str = ""
+    network_acl: str = ""
+    network_acl_value: str = ""
+    cidr: str = ""
+    number: int | None = None
+
+    def cdk(self) -> str:
+        """Return Python code that adds it inside a Stack's constructor, given ``import aws_cdk as cdk`` and ``ec2``."""
+        raise NotImplementedError
+
+    def cloudformation(self) -> str:
+        """Return the resource to add to the template's Resources: JSON, which a YAML template takes as well."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowProof:
+    """What is known of one flow.
+
+    Args:
+        flow: the flow.
+        status: open, closed or unknown.
+        by: the rules that open it, the narrowest that suffice.
+        missing: what to add where it is closed; where it is unknown, what would have to be added if it were.
+        needs: what one would have to know where it is unknown, a sentence each.
+        assumed: what was taken for granted although no template says so, a sentence each.
+    """
+
+    flow: Flow
+    status: Status
+    by: tuple[FoundRule, ...] = ()
+    missing: tuple[MissingRule, ...] = ()
+    needs: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleUse:
+    """What one rule of the cluster's groups is for.
+
+    Args:
+        rule: the rule.
+        flows: the flows that it opens.
+        wider: what of it no flow needs, such as ``0.0.0.0/0: any address; ports 0-1023``; empty where it is as narrow
+            as the flows allow. Outbound rules are not judged: nodes also call AWS and fetch packages.
+    """
+
+    rule: FoundRule
+    flows: tuple[Flow, ...]
+    wider: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """Who is what.
+
+    Args:
+        head: groups of the head node, as written.
+        workers: groups of the workers, as written.
+        guessed: what was guessed and why, a sentence each; empty where all was told.
+        head_members: machines of the head node (one, as a rule), as written.
+        worker_members: machines of the workers: instances, launch templates, auto scaling groups.
+    """
+
+    head: tuple[str, ...]
+    workers: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
+    head_members: tuple[str, ...] = ()
+    worker_members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """The proof of a cluster: who is what, each flow, each rule."""
+
+    roles: Roles
+    flows: tuple[FlowProof, ...]
+    rules: tuple[RuleUse, ...]
+
+    @property
+    def closed(self) -> tuple[FlowProof, ...]:
+        """The flows that are closed."""
+        return tuple(item for item in self.flows if item.status is Status.CLOSED)
+
+    @property
+    def unknown(self) -> tuple[FlowProof, ...]:
+        """The flows of which nobody can tell."""
+        return tuple(item for item in self.flows if item.status is Status.UNKNOWN)
+
+    @property
+    def wider(self) -> tuple[RuleUse, ...]:
+        """The rules that let in more than the flows need."""
+        return tuple(use for use in self.rules if use.wider)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        raise NotImplementedError
+
+
+def _value(expression: str, text: str) -> Any:
+    return json.loads(expression) if expression else text
