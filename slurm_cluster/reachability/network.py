@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 from slurm_cluster.model.flows import PortRange
@@ -76,7 +77,6 @@ class Group:
         allows_all_egress: whether the rule that EC2 gives every new group (everything may go out) is in force and not
             among ``Network.rules``.
         template: the template that makes it; empty where none does.
-        value: it as a CloudFormation value in JSON, for the code of a missing rule; empty for the text of ``name``.
         words: what else it is called: group name, Name tag, description.
     """
 
@@ -86,7 +86,6 @@ class Group:
     vpc: Id | None = None
     allows_all_egress: bool = False
     template: str = ""
-    value: str = ""
     words: tuple[str, ...] = ()
 
 
@@ -112,7 +111,7 @@ class Member:
     subnets: tuple[Id, ...] = ()
     many: bool = False
     address: IPv4Address | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict, hash=False)
     words: tuple[str, ...] = ()
     template: str = ""
 
@@ -139,7 +138,6 @@ class NetworkAcl:
         entries: in any order.
         complete: whether all entries are known.
         template: the template that makes it.
-        value: it as a CloudFormation value in JSON.
     """
 
     id: Id
@@ -147,7 +145,6 @@ class NetworkAcl:
     entries: tuple[AclEntry, ...]
     complete: bool = True
     template: str = ""
-    value: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,8 +156,8 @@ class Subnet:
         name: as written.
         cidr: its IPv4 addresses; None where unknown.
         vpc: its VPC; None where unknown.
-        acl: its network ACL; None for the VPC's default one, which is known to admit everything only where the
-            template makes the VPC (or subnet) itself.
+        acl: its network ACL; None where unknown: then it is taken to be a VPC's default one, which admits everything,
+            and the proof says so.
     """
 
     id: Id
@@ -184,6 +181,21 @@ class Vpc:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reference:
+    """How a stack's template writes an id.
+
+    Args:
+        stack: name of the stack.
+        template: name of its template.
+        value: a CloudFormation value in JSON.
+    """
+
+    stack: str
+    template: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Network:
     """All of it. A group, subnet, prefix list or ACL that is not in the mappings is one of which nothing is known."""
 
@@ -194,3 +206,56 @@ class Network:
     vpcs: Mapping[Id, Vpc] = field(default_factory=dict)
     acls: Mapping[Id, NetworkAcl] = field(default_factory=dict)
     prefix_lists: Mapping[Id, tuple[Cidr, ...]] = field(default_factory=dict)
+    references: Mapping[Id, tuple[Reference, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def _by_direction(self) -> Mapping[Direction, tuple[GroupRule, ...]]:
+        return {way: tuple(rule for rule in self.rules if rule.direction is way) for way in Direction}
+
+    def rules_of(self, direction: Direction) -> tuple[GroupRule, ...]:
+        """Return the rules that look one way."""
+        return self._by_direction[direction]
+
+
+PROTOCOLS = {"6": "tcp", "17": "udp", "1": "icmp", "58": "icmpv6"}
+"""Names of protocols that rules may give by number."""
+
+
+def protocol_name(protocol: str | int | Token) -> str | Token:
+    """Return a protocol as rules are compared: ``tcp`` also where it is written ``6`` or ``TCP``."""
+    if isinstance(protocol, Token):
+        return protocol
+    name = str(protocol).lower()
+    return "-1" if name == "all" else PROTOCOLS.get(name, name)
+
+
+def group_rule(
+    *,
+    rule_id: str,
+    template: str,
+    group: Id,
+    direction: Direction,
+    protocol: str | int | Token,
+    ports: PortRange | Token | None,
+    peer: Peer,
+) -> GroupRule:
+    """Return a rule and how it is reported; arguments as in ``GroupRule`` and ``FoundRule``."""
+    name = protocol_name(protocol)
+    known = ports if isinstance(ports, PortRange) else None
+    who = {GroupPeer: "group", CidrPeer: "cidr", PrefixListPeer: "id"}[type(peer)]
+    peer_text = str(getattr(peer, who))
+    what = "all protocols" if name == "-1" else str(name).upper()
+    which = "" if name == "-1" else f" {ports}" if ports is not None else " all ports"
+    way = "in" if direction is Direction.INGRESS else "out"
+    to = "from" if direction is Direction.INGRESS else "to"
+    found = FoundRule(
+        id=rule_id,
+        template=template,
+        group=str(group),
+        direction=direction,
+        protocol=str(name),
+        ports=known,
+        peer=peer_text,
+        text=f"{group} lets {way} {what}{which} {to} {peer_text}",
+    )
+    return GroupRule(found=found, group=group, protocol=name, ports=ports, peer=peer)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
 from slurm_cluster.model.flows import Flow, PortRange
+from slurm_cluster.reachability.code import python_code
 
 
 class Status(StrEnum):
@@ -90,13 +92,55 @@ class MissingRule:
     cidr: str = ""
     number: int | None = None
 
+    @property
+    def logical_id(self) -> str:
+        """Name of the resource that would be added."""
+        guard = "Acl" if self.network_acl else ""
+        name = f"{self.flow.id}-{self.direction}-{guard}-from-{self.opener}-to-{self.listener}-{self.network_acl}"
+        return "".join(f"{word[0].upper()}{word[1:]}" for word in re.split(r"[^A-Za-z0-9]+", name) if word)
+
+    def resource(self) -> dict[str, Any]:
+        """Return the resource to add, as it stands in a template's Resources."""
+        if self.network_acl:
+            return self._entry()
+        ingress = self.direction is Direction.INGRESS
+        own, peer = (self.listener, self.opener) if ingress else (self.opener, self.listener)
+        own_value, peer_value = self.listener_value, self.opener_value
+        if not ingress:
+            own_value, peer_value = peer_value, own_value
+        return {
+            "Type": f"AWS::EC2::SecurityGroup{'Ingress' if ingress else 'Egress'}",
+            "Properties": {
+                "GroupId": _value(own_value, own),
+                "SourceSecurityGroupId" if ingress else "DestinationSecurityGroupId": _value(peer_value, peer),
+                "IpProtocol": "tcp",
+                "FromPort": self.ports.first,
+                "ToPort": self.ports.last,
+                "Description": f"Slurm {self.flow.id}",
+            },
+        }
+
+    def _entry(self) -> dict[str, Any]:
+        return {
+            "Type": "AWS::EC2::NetworkAclEntry",
+            "Properties": {
+                "NetworkAclId": _value(self.network_acl_value, self.network_acl),
+                "RuleNumber": self.number or 1,
+                "Protocol": 6,
+                "RuleAction": "allow",
+                "Egress": self.direction is Direction.EGRESS,
+                "CidrBlock": _value(self.cidr, "0.0.0.0/0"),
+                "PortRange": {"From": self.ports.first, "To": self.ports.last},
+            },
+        }
+
     def cdk(self) -> str:
-        """Return Python code that adds it inside a Stack's constructor, given ``import aws_cdk as cdk`` and ``ec2``."""
-        raise NotImplementedError
+        """Return Python code that adds it in a Stack's constructor, given ``cdk`` and ``ec2`` of ``aws_cdk``."""
+        return python_code(self.logical_id, self.resource())
 
     def cloudformation(self) -> str:
         """Return the resource to add to the template's Resources: JSON, which a YAML template takes as well."""
-        raise NotImplementedError
+        return f"{json.dumps(self.logical_id)}: {json.dumps(self.resource(), indent=2)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,8 +223,43 @@ class Proof:
         return tuple(use for use in self.rules if use.wider)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        raise NotImplementedError
+        """Return it as a JSON object; a missing rule comes with the code that adds it."""
+        return {
+            "roles": asdict(self.roles),
+            "flows": [_flow_proof(item) for item in self.flows],
+            "rules": [
+                {"rule": _rule(use.rule), "flows": [flow.id for flow in use.flows], "wider": use.wider}
+                for use in self.rules
+            ],
+        }
+
+
+def _flow_proof(item: FlowProof) -> dict[str, Any]:
+    return {
+        **{name: str(getattr(item.flow, name)) for name in ("id", "opener", "listener", "ports", "purpose", "symptom")},
+        "status": str(item.status),
+        "by": [_rule(rule) for rule in item.by],
+        "missing": [
+            {
+                "listener": missing.listener,
+                "opener": missing.opener,
+                "direction": str(missing.direction),
+                "ports": str(missing.ports),
+                "network_acl": missing.network_acl,
+                "template": missing.template,
+                "reason": missing.reason,
+                "cloudformation": {missing.logical_id: missing.resource()},
+                "cdk": missing.cdk(),
+            }
+            for missing in item.missing
+        ],
+        "needs": list(item.needs),
+        "assumed": list(item.assumed),
+    }
+
+
+def _rule(rule: FoundRule) -> dict[str, Any]:
+    return asdict(rule) | {"direction": str(rule.direction), "ports": None if rule.ports is None else str(rule.ports)}
 
 
 def _value(expression: str, text: str) -> Any:

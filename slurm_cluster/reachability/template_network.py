@@ -1,0 +1,57 @@
+"""Templates -> network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from slurm_cluster.reachability.network import Network, Reference
+from slurm_cluster.reachability.stacks import Deployment, Stack
+from slurm_cluster.reachability.template_groups import groups_and_rules, prefix_lists
+from slurm_cluster.reachability.template_machines import members
+from slurm_cluster.reachability.template_subnets import network_acls, subnets, vpcs
+from slurm_cluster.reachability.templates import Templates
+from slurm_cluster.reachability.values import Id, Token
+from slurm_cluster.reachability.worlds import World
+
+
+def network(templates: Templates, world: World) -> Network:
+    """Return the network that the templates make where a world's conditions hold."""
+    stacks = Deployment(templates.documents, templates.parameters, world).stacks
+    groups, rules = groups_and_rules(stacks)
+    found = subnets(stacks)
+    references: dict[Id, list[Reference]] = {}
+    for stack in stacks:
+        for token, value in _references(stack):
+            reference = Reference(stack=stack.name, template=stack.template, value=json.dumps(value))
+            references.setdefault(token, []).append(reference)
+    return Network(
+        groups=groups,
+        rules=rules,
+        members=members(stacks, found),
+        subnets=found,
+        vpcs=vpcs(stacks),
+        acls=network_acls(stacks),
+        prefix_lists=prefix_lists(stacks),
+        references={token: tuple(items) for token, items in references.items()},
+    )
+
+
+def _references(stack: Stack) -> Iterator[tuple[Token, dict[str, object]]]:
+    """Yield how a stack's template may write what it does not know as text."""
+    for logical_id, _ in stack.resources("AWS::EC2::SecurityGroup"):
+        yield stack.token(logical_id), {"Fn::GetAtt": [logical_id, "GroupId"]}
+    for logical_id, _ in stack.resources("AWS::EC2::NetworkAcl", "AWS::EC2::Subnet"):
+        yield stack.token(logical_id), {"Ref": logical_id}
+    for logical_id, _ in stack.resources("AWS::EC2::VPC"):
+        for name in ("DefaultSecurityGroup", "DefaultNetworkAcl"):
+            yield stack.attribute(logical_id, name), {"Fn::GetAtt": [logical_id, name]}
+    for name in stack.parameters:
+        value = stack.ref(name)
+        if isinstance(value, Token):
+            yield value, {"Ref": name}
+    for logical_id, nested in stack.nested.items():
+        for name in nested.outputs:
+            value = nested.output(name)
+            if isinstance(value, Token):
+                yield value, {"Fn::GetAtt": [logical_id, f"Outputs.{name}"]}

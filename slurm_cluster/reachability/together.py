@@ -1,0 +1,67 @@
+"""One proof out of those of every cluster that some templates may make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from slurm_cluster.reachability.proof import FlowProof, Proof, Roles, RuleUse, Status
+from slurm_cluster.reachability.values import unique
+from slurm_cluster.reachability.worlds import World
+
+
+def together(proofs: Sequence[tuple[World, Proof]]) -> Proof:
+    """Return what holds in all worlds: a flow that is closed in some of them only depends on their conditions."""
+    if len(proofs) == 1:
+        return proofs[0][1]
+    count = len(proofs[0][1].flows)
+    return Proof(
+        roles=_roles([proof.roles for _, proof in proofs]),
+        flows=tuple(_flow([(world, proof.flows[number]) for world, proof in proofs]) for number in range(count)),
+        rules=_rules([proof.rules for _, proof in proofs]),
+    )
+
+
+def _roles(roles: Sequence[Roles]) -> Roles:
+    return Roles(
+        head=unique(group for item in roles for group in item.head),
+        workers=unique(group for item in roles for group in item.workers),
+        guessed=unique(guess for item in roles for guess in item.guessed),
+        head_members=unique(member for item in roles for member in item.head_members),
+        worker_members=unique(member for item in roles for member in item.worker_members),
+    )
+
+
+def _flow(proofs: Sequence[tuple[World, FlowProof]]) -> FlowProof:
+    statuses = {proof.status for _, proof in proofs}
+    status = statuses.pop() if len(statuses) == 1 else Status.UNKNOWN
+    differ = bool(statuses)
+    needs = [need for _, proof in proofs for need in proof.needs]
+    if differ:
+        needs += [f"whether {world.text()}: then it is {proof.status}" for world, proof in proofs if _closed(proof)]
+    return FlowProof(
+        flow=proofs[0][1].flow,
+        status=status,
+        by=unique(rule for _, proof in proofs for rule in proof.by),
+        missing=unique(rule for _, proof in proofs for rule in proof.missing),
+        needs=unique(needs),
+        assumed=unique(item for _, proof in proofs for item in proof.assumed) if status is Status.OPEN else (),
+    )
+
+
+def _closed(proof: FlowProof) -> bool:
+    return proof.status is Status.CLOSED
+
+
+def _rules(uses: Iterable[Sequence[RuleUse]]) -> tuple[RuleUse, ...]:
+    """Return each rule once; what of it is needed in one world is needed."""
+    found: dict[tuple[str, str, str], RuleUse] = {}
+    for use in (use for item in uses for use in item):
+        key = (use.rule.template, use.rule.id, use.rule.peer)
+        known = found.get(key)
+        if known is None:
+            found[key] = use
+        else:
+            wider = known.wider if use.wider and len(known.wider) < len(use.wider) else use.wider
+            found[key] = replace(known, flows=unique((*known.flows, *use.flows)), wider=wider)
+    return tuple(found.values())
