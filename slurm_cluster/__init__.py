@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slurm_cluster.network import ClusterNetwork as ClusterNetwork
     from slurm_cluster.operating_system import OperatingSystem as OperatingSystem
     from slurm_cluster.partition import Partition as Partition
+    from slurm_cluster.slurm_reachability import SlurmReachability as SlurmReachability
     from slurm_cluster.smoke_test import OnUpdate as OnUpdate
     from slurm_cluster.smoke_test import SmokeTest as SmokeTest
 
@@ -31,6 +32,7 @@ _MODULES = {
     "PinnedImage": "image",
     "PortRange": "model.flows",
     "SlurmCluster": "cluster",
+    "SlurmReachability": "slurm_reachability",
     "SmokeTest": "smoke_test",
 }
 

@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 from slurm_cluster import user_data
+from slurm_cluster.cluster_registry import register_node
 from slurm_cluster.model.flows import Role
 from slurm_cluster.model.node_files import CLUSTER_TAG, NODE_TAG, ROLE_TAG
 from slurm_cluster.options import size_problem
@@ -110,6 +111,7 @@ def define_node_instance(
         )
     )
     foundation.instances.append(instance)
+    register_node(foundation.security, instance, role=role)
     return instance
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, Dependable, IConstruct, IDependable
 
+from slurm_cluster.cluster_registry import register_cluster
 from slurm_cluster.model.flows import Role, Rule, SlurmPorts, cluster_flows, rules
 
 _DESCRIPTION_LIMIT = 255
@@ -38,6 +39,7 @@ class ClusterSecurity(Construct):
         self.worker_group = ec2.SecurityGroup(
             self, "WorkerGroup", vpc=vpc, allow_all_outbound=True, description="Slurm worker nodes"
         )
+        register_cluster(self, ports=ports, head_group=self.head_group, worker_group=self.worker_group)
         groups = {Role.HEAD: self.head_group, Role.WORKER: self.worker_group}
         for rule in rules(cluster_flows(ports)):
             ec2.CfnSecurityGroupIngress(

@@ -11,8 +11,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from slurm_cluster.model.flows import Role
 from slurm_cluster.reachability.fixes import fixes
+from slurm_cluster.reachability.places import rule_name
 from slurm_cluster.reachability.proof import FlowProof, Proof, RuleUse, Status
-from slurm_cluster.reachability.table import rule_name, summary
+from slurm_cluster.reachability.table import opened_by, summary
 
 _WIDTH, _MARGIN = 940, 24
 _BOX = 200
@@ -119,7 +120,7 @@ def _lanes(items: Sequence[FlowProof], top: int) -> Iterator[str]:
 def _lane(item: FlowProof, top: int, *, rightwards: bool) -> Iterator[str]:
     flow = item.flow
     state = {
-        Status.OPEN: "open by " + ", ".join(dict.fromkeys(rule_name(rule) for rule in item.by)),
+        Status.OPEN: f"open by {opened_by(item)}",
         Status.CLOSED: f"CLOSED: {flow.symptom}",
         Status.UNKNOWN: "unknown",
     }[item.status]

@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import quote
 
 from slurm_cluster.model.flows import Flow
-from slurm_cluster.reachability.proof import Direction, FlowProof, MissingRule, Proof, RuleUse, Status
+from slurm_cluster.reachability.places import Place, place_for_rule, place_of_rule
+from slurm_cluster.reachability.proof import FlowProof, MissingRule, Proof, RuleUse, Status
 from slurm_cluster.reachability.source_lines import resource_lines
 from slurm_cluster.reachability.table import way
 
@@ -87,6 +88,7 @@ def _closed_result(item: FlowProof, rule: MissingRule, lines: Mapping[str, Mappi
     flow = item.flow
     text = f"Closed: {flow.id}, {way(flow)}, TCP {flow.ports}. {_sentence(rule.reason)} What you see: {flow.symptom}."
     code = rule.cloudformation()
+    place = place_for_rule(rule)
     return {
         "ruleId": flow.id,
         "level": "error",
@@ -95,14 +97,9 @@ def _closed_result(item: FlowProof, rule: MissingRule, lines: Mapping[str, Mappi
             "markdown": f"{text}\n\nAdd to `Resources`:\n\n```json\n{code}\n```\n\nor with CDK:\n\n"
             f"```python\n{rule.cdk()}\n```",
         },
-        **_place(rule.template, holder(rule), lines),
-        "partialFingerprints": _fingerprint(flow.id, holder(rule), rule.direction, str(rule.ports)),
+        **_location(rule.template, place, lines),
+        "partialFingerprints": _fingerprint(flow.id, place.resource, rule.direction, str(rule.ports)),
     }
-
-
-def holder(rule: MissingRule) -> str:
-    """Return the resource that a missing rule belongs to, as written."""
-    return rule.network_acl or (rule.listener if rule.direction is Direction.INGRESS else rule.opener)
 
 
 def _unknown_result(item: FlowProof, lines: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
@@ -113,7 +110,7 @@ def _unknown_result(item: FlowProof, lines: Mapping[str, Mapping[str, int]]) -> 
         "ruleId": flow.id,
         "level": "warning",
         "message": {"text": f"Unknown: {flow.id}, {way(flow)}, TCP {flow.ports}. To know: {needs}"},
-        **(_place(rule.template, holder(rule), lines) if rule else _place(next(iter(lines), ""), "", lines)),
+        **_location(rule.template if rule else next(iter(lines), ""), place_for_rule(rule) if rule else None, lines),
         "partialFingerprints": _fingerprint(flow.id, "unknown"),
     }
 
@@ -124,28 +121,29 @@ def _wider_result(use: RuleUse, lines: Mapping[str, Mapping[str, int]]) -> dict[
         "ruleId": WIDER,
         "level": "note",
         "message": {"text": f"{use.rule.text}. {serves} Not needed: {use.wider}."},
-        **_place(use.rule.template, use.rule.id, lines),
+        **_location(use.rule.template, place_of_rule(use.rule), lines),
         "partialFingerprints": _fingerprint(WIDER, use.rule.id),
     }
 
 
-def _place(template: str, resource: str, lines: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def _location(template: str, place: Place | None, lines: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """Return where a result is: in a file where there is one, by the resource's name in any case."""
-    logical_id = resource.split("/")[0]
-    place: dict[str, Any] = {}
+    location: dict[str, Any] = {}
     if template:
-        line = lines.get(template, {}).get(logical_id)
-        place["physicalLocation"] = {
-            "artifactLocation": {"uri": _uri(PurePath(template))},
+        line = lines.get(template, {}).get(place.logical_id) if place else None
+        location["physicalLocation"] = {
+            "artifactLocation": {"uri": artifact_uri(template)},
             **({"region": {"startLine": line}} if line else {}),
         }
-    if resource:
-        name = f"{template}/{resource}" if template else resource
-        place["logicalLocations"] = [{"name": resource, "fullyQualifiedName": name, "kind": "resource"}]
-    return {"locations": [place]} if place else {}
+    if place:
+        name = f"{template}/{place.resource}" if template else place.resource
+        location["logicalLocations"] = [{"name": place.resource, "fullyQualifiedName": name, "kind": "resource"}]
+    return {"locations": [location]} if location else {}
 
 
-def _uri(path: PurePath) -> str:
+def artifact_uri(template: str) -> str:
+    """Return the path of a template as a URI, relative if it is."""
+    path = PurePath(template)
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 

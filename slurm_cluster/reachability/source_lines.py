@@ -17,11 +17,14 @@ def resource_lines(text: str) -> Mapping[str, int]:
 
     A text that is no template has none.
     """
-    try:
-        places = _json_places(text) if text.lstrip().startswith("{") else _yaml_places(text)
-    except (ValueError, yaml.YAMLError):
-        return {}
-    return {name: line + 1 for name, line in places}
+    # a text that begins like JSON may be YAML
+    readers = [_json_places, _yaml_places] if text.lstrip().startswith("{") else [_yaml_places]
+    for read in readers:
+        try:
+            return {name: line + 1 for name, line in read(text)}
+        except (ValueError, yaml.YAMLError):
+            continue
+    return {}
 
 
 def _yaml_places(text: str) -> Iterator[tuple[str, int]]:
@@ -47,12 +50,18 @@ def _json_places(text: str) -> Iterator[tuple[str, int]]:
 def _members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
     """Yield key, its place and the place of its value for each member of the JSON object at ``start``."""
     place = _skip(text, start + 1)
+    if text[place : place + 1] == "}":
+        return
     while text[place : place + 1] == '"':
         key, after = _DECODER.raw_decode(text, place)
         value = _skip(text, _skip(text, after) + 1)
         yield key, place, value
         _, after = _DECODER.raw_decode(text, value)
-        place = _skip(text, _skip(text, after) + 1)
+        end = _skip(text, after)
+        if text[end : end + 1] == "}":
+            return
+        place = _skip(text, end + 1)
+    raise ValueError(f"no JSON object: a key was expected at character {place}")
 
 
 def _skip(text: str, place: int) -> int:

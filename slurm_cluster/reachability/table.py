@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from slurm_cluster.model.flows import Flow, Role
 from slurm_cluster.reachability.fixes import Fix, fixes
-from slurm_cluster.reachability.proof import FlowProof, FoundRule, Proof, RuleUse, Status
+from slurm_cluster.reachability.places import rule_name
+from slurm_cluster.reachability.proof import Direction, FlowProof, Proof, RuleUse, Status
 
 _WIDTH = 110
 _NAMES = {Role.HEAD: "head", Role.WORKER: "worker"}
@@ -61,10 +62,10 @@ def way(flow: Flow) -> str:
     return f"{_NAMES[flow.opener]} -> {listener}"
 
 
-def rule_name(rule: FoundRule) -> str:
-    """Return where a rule is, for people: the resource, and which of its inline rules."""
-    match = re.fullmatch(r"(.+)/SecurityGroup(?:Ingress|Egress)/(\d+)", rule.id)
-    return f"{match[1]}, {rule.direction} rule {int(match[2]) + 1}" if match else rule.id
+def opened_by(item: FlowProof) -> str:
+    """Return the rules that let a flow in; those that let it out are most often one that lets everything out."""
+    inwards = [rule for rule in item.by if rule.direction is Direction.INGRESS]
+    return ", ".join(dict.fromkeys(rule_name(rule) for rule in inwards or item.by))
 
 
 def _roles(proof: Proof) -> Iterator[str]:
@@ -82,7 +83,7 @@ def _flows(proof: Proof) -> Iterator[str]:
     rows = [("FLOW", "WHO OPENS IT", "TCP PORTS", "STATE", "BY")]
     for item in proof.flows:
         state = item.status.value if item.status is Status.OPEN else item.status.value.upper()
-        by = ", ".join(dict.fromkeys(rule_name(rule) for rule in item.by)) if item.status is Status.OPEN else ""
+        by = opened_by(item) if item.status is Status.OPEN else ""
         rows.append((item.flow.id, way(item.flow), str(item.flow.ports), state, by))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     indent = sum(widths) + 2 + 2 * 4
