@@ -14,7 +14,7 @@ from slurm_cluster.reachability.endpoint import Answer, Endpoint, every, in_rang
 from slurm_cluster.reachability.network import AclEntry, GroupRule, Network, NetworkAcl
 from slurm_cluster.reachability.ports import Ports, common, minus, union
 from slurm_cluster.reachability.proof import Direction
-from slurm_cluster.reachability.values import Token, same, unique
+from slurm_cluster.reachability.values import Token, among, same, unique
 
 REPLIES = PortRange(32768, 60999)
 """Ports to which answers come: Linux's default net.ipv4.ip_local_port_range, where it picks an opener's port."""
@@ -70,9 +70,10 @@ def through_groups(
 def _rules(network: Network, guarded: Endpoint, direction: Direction) -> Iterator[tuple[GroupRule, Answer]]:
     """Yield the rules that an endpoint's groups have, or may have."""
     for rule in network.rules_of(direction):
-        if rule.group in guarded.groups:
+        attached = among(rule.group, guarded.groups)
+        if attached:
             yield rule, True
-        elif any(same(rule.group, group) is None for group in guarded.groups):
+        elif attached is None:
             yield rule, f"which security group {rule.group} is, to which {rule.found.id} adds a rule"
 
 

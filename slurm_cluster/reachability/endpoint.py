@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
 
 from slurm_cluster.reachability.network import Cidr, CidrPeer, GroupPeer, Member, Network, Peer, Subnet
-from slurm_cluster.reachability.values import Id, Token, same
+from slurm_cluster.reachability.values import Id, Token, among, same
 
 Answer = bool | str
 """Yes, no, or what one would have to know to tell."""
@@ -88,10 +88,10 @@ def is_peer(network: Network, peer: Peer, endpoint: Endpoint) -> Answer:
 
 
 def _in_group(group: Id, endpoint: Endpoint) -> Answer:
-    if group in endpoint.groups:
-        return True
-    unsure = [own for own in endpoint.groups if same(group, own) is None]
-    return f"whether {group} is {' or '.join(map(str, unsure))}" if unsure else False
+    known = among(group, endpoint.groups)
+    if known is not None:
+        return known
+    return f"whether {group} is {' or '.join(str(own) for own in endpoint.groups if same(group, own) is None)}"
 
 
 def in_ranges(ranges: Sequence[Cidr], endpoint: Endpoint) -> Answer:

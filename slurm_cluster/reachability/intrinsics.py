@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from slurm_cluster.reachability.errors import InputError
-from slurm_cluster.reachability.values import NO_VALUE, Token, concat, marked, split, text_of
+from slurm_cluster.reachability.values import NO_VALUE, Token, concat, element, marked, split, text_of
 
 _DYNAMIC = re.compile(r"\{\{resolve:[^}]*\}\}")
 _PLACE = re.compile(r"\$\{(!?)([^}]*)\}")
@@ -139,10 +139,9 @@ def _split(scope: Scope, argument: Any) -> Any:
 
 def _select(scope: Scope, argument: Any) -> Any:
     index, items = (resolve(scope, item) for item in argument)
-    if isinstance(index, Token) or isinstance(items, Token):
-        home = items.home if isinstance(items, Token) else scope.home
-        return Token(f"Select({marked(index)}, {marked(items)})", ("select", text_of(index), items), home=home)
-    return items[int(index)]
+    if isinstance(items, Token):
+        return element(items, text_of(index))
+    return _opaque(scope, "Fn::Select", argument) if isinstance(index, Token) else items[int(index)]
 
 
 def _sub(scope: Scope, argument: Any) -> Any:

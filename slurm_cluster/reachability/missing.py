@@ -15,8 +15,8 @@ from slurm_cluster.reachability.network import Network, NetworkAcl, Reference
 from slurm_cluster.reachability.proof import Direction, MissingRule
 from slurm_cluster.reachability.values import Id, Token
 
-_NUMBERS = range(1, 32767)
-"""Rule numbers that a network ACL entry may have."""
+_FIRST_NUMBER = 100
+"""Number of the first entry of a network ACL without any."""
 
 
 class Remedies:
@@ -29,6 +29,7 @@ class Remedies:
 
     def __init__(self, network: Network, endpoints: Sequence[Endpoint]) -> None:
         self._network = network
+        self._numbers: dict[tuple[Id, Direction], dict[object, int | None]] = {}
         self._carriers = Counter(group for endpoint in endpoints for group in endpoint.groups)
 
     def group_rule(
@@ -59,9 +60,8 @@ class Remedies:
         self, flow: Flow, opener: Endpoint, listener: Endpoint, crossing: AclCrossing, acl: NetworkAcl
     ) -> MissingRule:
         """Return the entry of a network ACL that lets the flow, or its answers, through."""
-        taken = {entry.number for entry in acl.entries if entry.direction is crossing.direction}
-        free = (number for number in _NUMBERS if number not in taken and number < min(taken, default=_NUMBERS.stop))
         reference = next(iter(self._references(acl.id)))
+        cidr = self._cidr(crossing.peer)
         way = "into" if crossing.direction is Direction.INGRESS else "out of"
         back = "" if crossing.ports == flow.ports else " for the answers"
         return MissingRule(
@@ -75,9 +75,19 @@ class Remedies:
             template=reference.template,
             network_acl=acl.name,
             network_acl_value=reference.value,
-            cidr=self._cidr(crossing.peer),
-            number=max(free, default=None),
+            cidr=cidr,
+            number=self._number(acl, crossing, cidr),
         )
+
+    def _number(self, acl: NetworkAcl, crossing: AclCrossing, cidr: str) -> int | None:
+        """Return a free number before every entry of the ACL, another one for each new entry."""
+        given = self._numbers.setdefault((acl.id, crossing.direction), {})
+        wanted = (crossing.ports, cidr)
+        if wanted not in given:
+            taken = {entry.number for entry in acl.entries if entry.direction is crossing.direction}
+            first = min((*taken, *filter(None, given.values())), default=_FIRST_NUMBER + 1)
+            given[wanted] = first - 1 if first > 1 else None
+        return given[wanted]
 
     def _group(self, endpoint: Endpoint, peer: Endpoint) -> Id:
         """Return the group to name: one that most machines have and the other end has not, if there is one."""

@@ -11,6 +11,9 @@ from typing import Any
 from slurm_cluster.model.flows import Flow, PortRange
 from slurm_cluster.reachability.code import python_code
 
+_NAME_LIMIT = 80
+"""Longest part of a logical id, of which CloudFormation allows 255 characters."""
+
 
 class Status(StrEnum):
     """What is known of a flow."""
@@ -94,9 +97,12 @@ class MissingRule:
 
     @property
     def logical_id(self) -> str:
-        """Name of the resource that would be added."""
-        guard = "Acl" if self.network_acl else ""
-        name = f"{self.flow.id}-{self.direction}-{guard}-from-{self.opener}-to-{self.listener}-{self.network_acl}"
+        """Name of the resource that would be added; the same rule has the same name whichever flow needs it."""
+        way = f"{self.direction}-from-{_short(self.opener)}-to-{_short(self.listener)}"
+        if self.network_acl:
+            # answers of several flows need the same entry
+            way = f"{self.direction}-of-{_short(self.network_acl)}-number-{self.number}"
+        name = f"slurm-{self.ports}-{way}"
         return "".join(f"{word[0].upper()}{word[1:]}" for word in re.split(r"[^A-Za-z0-9]+", name) if word)
 
     def resource(self) -> dict[str, Any]:
@@ -116,7 +122,7 @@ class MissingRule:
                 "IpProtocol": "tcp",
                 "FromPort": self.ports.first,
                 "ToPort": self.ports.last,
-                "Description": f"Slurm {self.flow.id}",
+                "Description": f"Slurm: TCP {self.ports}",
             },
         }
 
@@ -225,7 +231,7 @@ class Proof:
     def to_dict(self) -> dict[str, Any]:
         """Return it as a JSON object; a missing rule comes with the code that adds it."""
         return {
-            "roles": asdict(self.roles),
+            "roles": {name: list(value) for name, value in asdict(self.roles).items()},
             "flows": [_flow_proof(item) for item in self.flows],
             "rules": [
                 {"rule": _rule(use.rule), "flows": [flow.id for flow in use.flows], "wider": use.wider}
@@ -260,6 +266,10 @@ def _flow_proof(item: FlowProof) -> dict[str, Any]:
 
 def _rule(rule: FoundRule) -> dict[str, Any]:
     return asdict(rule) | {"direction": str(rule.direction), "ports": None if rule.ports is None else str(rule.ports)}
+
+
+def _short(name: str) -> str:
+    return name[-_NAME_LIMIT:]
 
 
 def _value(expression: str, text: str) -> Any:

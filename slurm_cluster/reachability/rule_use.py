@@ -39,8 +39,7 @@ def _wider(
     if not flows:
         if not any(isinstance(answer, str) for flow in served for answer in answers[flow.opener]):
             shared = any(port_sets.common(flow.ports, _ports(rule)) for flow in served)
-            redundant = shared and rule.protocol in ("tcp", "-1")
-            yield "no flow needs it" + (": other rules open all that it lets in" if redundant else "")
+            yield "no flow needs it" + (", other rules suffice" if shared and rule.protocol in ("tcp", "-1") else "")
         return
     if isinstance(rule.peer, GroupPeer):
         cluster = {member.name for ends in roles.values() for end in ends for member in end.members}

@@ -10,7 +10,7 @@ from typing import Any
 from slurm_cluster.reachability.network import Member, Subnet
 from slurm_cluster.reachability.stacks import Stack
 from slurm_cluster.reachability.template_values import ids, tags
-from slurm_cluster.reachability.values import DEFAULTS_OF_VPC, Id, Token, text_of
+from slurm_cluster.reachability.values import DEFAULTS_OF_VPC, Id, Token, element, text_of
 
 INSTANCE = "AWS::EC2::Instance"
 INTERFACE = "AWS::EC2::NetworkInterface"
@@ -107,7 +107,7 @@ class _Machines:
                 "VPCZoneIdentifier",
                 "Tags",
             )
-            own = _Launch(subnets=ids(given.get("VPCZoneIdentifier")), tags=tags(given.get("Tags")))
+            own = _Launch(subnets=_zones(given.get("VPCZoneIdentifier")), tags=tags(given.get("Tags")))
             mixed = _mapping(_mapping(given.get("MixedInstancesPolicy")).get("LaunchTemplate"))
             specifications = [given.get("LaunchTemplate"), mixed.get("LaunchTemplateSpecification")]
             overrides = mixed.get("Overrides")
@@ -207,6 +207,13 @@ def _interface(given: Mapping[str, Any]) -> _Launch:
     except AddressValueError:
         fixed = None
     return _Launch(groups=ids(groups), subnets=ids(given.get("SubnetId")), address=fixed, tags=tags(given.get("Tags")))
+
+
+def _zones(value: Any) -> tuple[Id, ...]:
+    """Return the subnets of an auto scaling group; an unknown list may be of more than one."""
+    if isinstance(value, Token):
+        return tuple(element(value, index) for index in (0, 1))
+    return ids(value)
 
 
 def _position(interface: Mapping[str, Any]) -> tuple[int, int]:

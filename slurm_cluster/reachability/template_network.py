@@ -14,6 +14,8 @@ from slurm_cluster.reachability.templates import Templates
 from slurm_cluster.reachability.values import Id, Token
 from slurm_cluster.reachability.worlds import World
 
+Written = tuple[Token, dict[str, object]]
+
 
 def network(templates: Templates, world: World) -> Network:
     """Return the network that the templates make where a world's conditions hold."""
@@ -21,8 +23,9 @@ def network(templates: Templates, world: World) -> Network:
     groups, rules = groups_and_rules(stacks)
     found = subnets(stacks)
     references: dict[Id, list[Reference]] = {}
-    for stack in stacks:
-        for token, value in _references(stack):
+    # the stack that makes a resource comes first
+    for stack, written in [(stack, _own(stack)) for stack in stacks] + [(stack, _foreign(stack)) for stack in stacks]:
+        for token, value in written:
             reference = Reference(stack=stack.name, template=stack.template, value=json.dumps(value))
             references.setdefault(token, []).append(reference)
     return Network(
@@ -37,8 +40,8 @@ def network(templates: Templates, world: World) -> Network:
     )
 
 
-def _references(stack: Stack) -> Iterator[tuple[Token, dict[str, object]]]:
-    """Yield how a stack's template may write what it does not know as text."""
+def _own(stack: Stack) -> Iterator[Written]:
+    """Yield how a stack's template writes what it makes."""
     for logical_id, _ in stack.resources("AWS::EC2::SecurityGroup"):
         yield stack.token(logical_id), {"Fn::GetAtt": [logical_id, "GroupId"]}
     for logical_id, _ in stack.resources("AWS::EC2::NetworkAcl", "AWS::EC2::Subnet"):
@@ -46,6 +49,10 @@ def _references(stack: Stack) -> Iterator[tuple[Token, dict[str, object]]]:
     for logical_id, _ in stack.resources("AWS::EC2::VPC"):
         for name in ("DefaultSecurityGroup", "DefaultNetworkAcl"):
             yield stack.attribute(logical_id, name), {"Fn::GetAtt": [logical_id, name]}
+
+
+def _foreign(stack: Stack) -> Iterator[Written]:
+    """Yield how a stack's template writes what it is given by its parameters and by the stacks that it nests."""
     for name in stack.parameters:
         value = stack.ref(name)
         if isinstance(value, Token):

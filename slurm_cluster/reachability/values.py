@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -64,6 +64,13 @@ def same(one: Id, other: Id) -> bool | None:
     return None
 
 
+def among(item: Id, items: Collection[Id]) -> bool | None:
+    """Return whether an id is one of several, some of which may be unknown lists of ids; None where that depends."""
+    if item in items or (isinstance(item, Token) and item.key[0] == "select" and item.key[2] in items):
+        return True
+    return None if any(same(item, other) is None for other in items) else False
+
+
 def concat(parts: Iterable[Any]) -> str | Token:
     """Return the parts as one text; a token where one of them is not known.
 
@@ -89,6 +96,8 @@ def split(delimiter: str, value: str | Token) -> list[Any] | Token:
     """Return a text in parts; a token where that is not known."""
     if isinstance(value, str):
         return list(value.split(delimiter))
+    if value.key[:2] == ("join", delimiter):
+        return value.key[2]  # type: ignore[no-any-return]
     pieces = _pieces(value)
     # ids of resources hold no comma or bar; any other token may hold the delimiter
     if not delimiter or not all(isinstance(piece, str) or piece.made for piece in pieces):
@@ -102,6 +111,11 @@ def split(delimiter: str, value: str | Token) -> list[Any] | Token:
         parts[-1].append(first)
         parts.extend([other] for other in others)
     return [concat(part) for part in parts]
+
+
+def element(items: Token, index: int | str) -> Token:
+    """Return the token of one item of an unknown list."""
+    return Token(f"Select({index}, {marked(items)})", ("select", str(index), items), home=items.home)
 
 
 def marked(value: Any) -> str:
