@@ -21,7 +21,7 @@ from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, Role, SlurmPo
 from slurm_cluster.reachability import FlowProof, MissingRule, RuleUse, load, prove
 from slurm_cluster.reachability.places import Place, place_for_rule, place_of_rule
 from slurm_cluster.reachability.sarif import WIDER
-from slurm_cluster.reachability.table import way
+from slurm_cluster.reachability.table import not_needed, way
 from slurm_cluster.synthesized import SynthesizedTemplates
 
 _NO_CLUSTER = "no-cluster"
@@ -208,10 +208,10 @@ def _unknown(item: FlowProof, places: _Places) -> PolicyViolation:
 
 
 def _wider(use: RuleUse, places: _Places) -> PolicyViolation:
-    serves = f"serves {', '.join(flow.id for flow in use.flows)}" if use.flows else "serves no connection of Slurm"
+    serves = f"; it serves {', '.join(flow.id for flow in use.flows)}" if use.flows else ""
     return _violation(
         WIDER,
-        f"{use.rule.text}: {serves}. Not needed: {use.wider}",
+        f"{use.rule.text}{serves}. {not_needed(use)}",
         [places.at(use.rule.template, place_of_rule(use.rule))],
     )
 

@@ -13,7 +13,7 @@ from slurm_cluster.model.flows import Role
 from slurm_cluster.reachability.fixes import fixes
 from slurm_cluster.reachability.places import rule_name
 from slurm_cluster.reachability.proof import FlowProof, Proof, RuleUse, Status
-from slurm_cluster.reachability.table import opened_by, summary
+from slurm_cluster.reachability.table import not_needed, opened_by, summary
 
 _WIDTH, _MARGIN = 940, 24
 _BOX = 200
@@ -184,10 +184,7 @@ def _outsiders(uses: Sequence[RuleUse], top: int) -> Iterator[str]:
             yield f'<text x="{x + 12}" y="{y + 27}">{_fitting(text, _BOX_LETTERS)}</text>'
         yield f'<text x="{_LEFT + 18}" y="{y + 16}">{_fitting(f"{ports}   {rule_name(rule)}", _LANE_LETTERS)}</text>'
         yield from _arrow(y + 24, rightwards=True)
-        yield (
-            f'<text class="quiet" x="{_LEFT + 18}" y="{y + 40}">'
-            f"{_fitting(f'not needed: {use.wider}', _LANE_LETTERS)}</text>"
-        )
+        yield (f'<text class="quiet" x="{_LEFT + 18}" y="{y + 40}">{_fitting(not_needed(use), _LANE_LETTERS)}</text>')
         yield "</g>"
     if len(uses) > _MANY:
         y = top + _MANY * _LANE

@@ -16,7 +16,7 @@ from slurm_cluster.model.flows import Flow
 from slurm_cluster.reachability.places import Place, place_for_rule, place_of_rule
 from slurm_cluster.reachability.proof import FlowProof, MissingRule, Proof, RuleUse, Status
 from slurm_cluster.reachability.source_lines import resource_lines
-from slurm_cluster.reachability.table import way
+from slurm_cluster.reachability.table import not_needed, way
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 WIDER = "wider-than-needed"
@@ -116,11 +116,11 @@ def _unknown_result(item: FlowProof, lines: Mapping[str, Mapping[str, int]]) -> 
 
 
 def _wider_result(use: RuleUse, lines: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    serves = f"It serves {', '.join(flow.id for flow in use.flows)}." if use.flows else "No connection needs it."
+    serves = f" It serves {', '.join(flow.id for flow in use.flows)}." if use.flows else ""
     return {
         "ruleId": WIDER,
         "level": "note",
-        "message": {"text": f"{use.rule.text}. {serves} Not needed: {use.wider}."},
+        "message": {"text": f"{use.rule.text}.{serves} {_sentence(not_needed(use))}"},
         **_location(use.rule.template, place_of_rule(use.rule), lines),
         "partialFingerprints": _fingerprint(WIDER, use.rule.id),
     }

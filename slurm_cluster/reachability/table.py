@@ -131,9 +131,14 @@ def _wider(uses: Sequence[RuleUse]) -> Iterator[str]:
         return
     yield "WIDER THAN SLURM NEEDS"
     for use in uses:
-        serves = f"   (serves {', '.join(flow.id for flow in use.flows)})" if use.flows else "   (no flow needs it)"
+        serves = f"   (serves {', '.join(flow.id for flow in use.flows)})" if use.flows else ""
         yield from _wrapped(f"{rule_name(use.rule)}: {use.rule.text}{serves}", first="  ", rest=" " * 4)
-        yield from _wrapped(f"not needed: {use.wider}", first=" " * 4, rest=" " * 6)
+        yield from _wrapped(not_needed(use), first=" " * 4, rest=" " * 6)
+
+
+def not_needed(use: RuleUse) -> str:
+    """Return what of a rule Slurm does not need."""
+    return f"not needed: {use.wider}" if use.flows else use.wider
 
 
 def _assumed(proof: Proof) -> Iterator[str]:

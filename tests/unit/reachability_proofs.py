@@ -64,7 +64,7 @@ SSH = RuleUse(
         text="HeadGroup lets TCP 22 in from 0.0.0.0/0",
     ),
     flows=(),
-    wider="0.0.0.0/0: any address; port 22",
+    wider="no flow needs it",
 )
 
 

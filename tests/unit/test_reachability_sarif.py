@@ -88,11 +88,11 @@ def test_rule_that_is_too_wide_is_a_note() -> None:
         peer="10.0.0.0/8",
         text="ComputeGroup lets TCP 111 in from 10.0.0.0/8",
     )
-    wider = RuleUse(rule=inline, flows=(), wider="port 111")
+    wider = RuleUse(rule=inline, flows=FLOWS[:1], wider="port 111")
     [result] = results(reachability_proofs.proof(wider=[wider]), text=YAML)
     assert (result["ruleId"], result["level"]) == (sarif.WIDER, "note")
     assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": 5}
-    assert "Not needed: port 111." in result["message"]["text"]
+    assert "It serves controller-rpc. Not needed: port 111." in result["message"]["text"]
 
 
 def test_every_result_has_its_rule() -> None:
