@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from slurm_cluster.package_asset import define_package_asset
 
-_CONTENT = ("__init__.py", "model", "runtime/__init__.py", "runtime/node")
+_CONTENT = (
+    *("__init__.py", "model", "doctor", "runtime/node"),
+    *(f"runtime/{module.name}" for module in sorted(Path(__file__).parent.glob("runtime/*.py"))),
+)
+"""The node programs, and the doctor with the verdicts that it makes."""
 
 
 def define_node_bundle(scope: Construct, construct_id: str) -> assets.Asset:

@@ -34,8 +34,8 @@ from slurm_cluster.package_asset import define_function_code
 
 _FUNCTION = (
     "model",
-    *(f"runtime/{name}.py" for name in ("connection_faults", "connections", "evidence", "fault")),
-    *(f"runtime/{name}.py" for name in ("machine_faults", "probe_plan", "verdict")),
+    *(f"runtime/{name}.py" for name in ("connection_faults", "connections", "evidence", "fault", "host_faults")),
+    *(f"runtime/{name}.py" for name in ("machine_faults", "probe_plan", "slurm_faults", "verdict")),
     "runtime/functions/smoke_test",
 )
 """What the functions import, besides what all functions do."""

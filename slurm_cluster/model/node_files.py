@@ -25,6 +25,9 @@ STATUS_FILE = STATE_DIR / "status.json"
 COMMAND = Path("/usr/local/sbin/slurm-cluster")
 """Entry point on a node: ``slurm-cluster bootstrap | apply | smoke-test | ...``."""
 
+DOCTOR_COMMAND = Path("/usr/local/sbin/slurm-doctor")
+"""Says what is wrong with the cluster, on the head; see slurm_cluster.doctor."""
+
 FAILURE_PREFIX = "slurm-cluster: FAILED"
 """A failed boot prints ``slurm-cluster: FAILED step=... reason=...`` once to the console."""
 

@@ -78,6 +78,29 @@ def _rule(evidence: Evidence, flow: Flow) -> str:
     )
 
 
+def _lost(evidence: Evidence, found: Sequence[Connection], connections: Sequence[Connection]) -> Verdict:
+    first = found[0]
+    pair = [item for item in connections if (item.opener, item.listener) == (first.opener, first.listener)]
+    ports = sorted({item.port for item in found if item in pair})
+    open_ports = sorted({item.port for item in pair if item.end is End.SERVED})
+    besides = f", while TCP {_listed(open_ports)} there answers" if open_ports else ""
+    looked = (evidence.met(first.listener, "meeting") or {}).get("watching")
+    seen = (
+        f"{label(first.listener)} looked for its SYNs and none arrived: they are dropped on the way, or by a packet "
+        f"filter of {label(first.opener)}, which could not look"
+        if looked
+        else "Packets could not be looked at on both ends: they are dropped on the way, or by a packet filter of either"
+    )
+    return Verdict(
+        code=CODES[first.flow.id],
+        node=first.opener if first.opener != HEAD else first.listener,
+        sentence=f"{first.flow.id}: {first.opener} gets no answer from TCP {_listed(ports)} on {first.listener}, which "
+        f"is alive ({(evidence.fact(HEAD, 'alive') or {})[first.listener]}){besides}. {seen}. "
+        f"Slurm uses it for: {first.flow.purpose}.",
+        change=_rule(evidence, first.flow),
+    )
+
+
 def _filtered(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connection]) -> Verdict:
     first = found[0]
     ports = sorted({item.port for item in found if item.listener == first.listener})
@@ -106,8 +129,7 @@ def _kept(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connectio
 def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connection]) -> Verdict | None:
     first = found[0]
     name = "slurmctld" if first.listener == HEAD else "slurmd"
-    status = evidence.fact(first.listener, "status") or {}
-    if status.get("state") != "ready":
+    if not evidence.settled(first.listener):
         return None  # its daemon is started last
     return Verdict(
         code=Code.SLURMCTLD_DOWN if first.listener == HEAD else Code.SLURMD_DOWN,
@@ -124,6 +146,7 @@ def _listed(ports: Sequence[int]) -> str:
 
 _FAULTS = {
     End.ON_THE_WAY: _blocked,
+    End.SOMEWHERE: _lost,
     End.AT_THE_HOST: _filtered,
     End.AT_THE_OPENER: _kept,
     End.NOBODY: _unserved,

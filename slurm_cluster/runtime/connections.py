@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from slurm_cluster.model.flows import Flow, PortRange, Rule, SlurmPorts, cluster_flows, rules
 from slurm_cluster.runtime.evidence import HEAD, Evidence
-from slurm_cluster.runtime.probe_plan import address
 
 
 class End(StrEnum):
@@ -29,8 +28,11 @@ class End(StrEnum):
     AT_THE_OPENER = "at the opener"
     """It never left the machine that should have sent it."""
 
+    SOMEWHERE = "somewhere"
+    """It brought no answer although the other machine is alive, and one of the two could not look for it."""
+
     UNKNOWN = "unknown"
-    """It brought no answer, and nobody looked at the other end."""
+    """It brought no answer, and of the other end nothing is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,8 @@ def tried(evidence: Evidence) -> list[Connection]:
 
 def _tried(evidence: Evidence) -> Iterator[Connection]:
     meetings = {name: meeting for name in evidence.machines if (meeting := evidence.met(name, "meeting"))}
-    owner = {found: name for name in evidence.machines if (found := address(evidence, name))}
+    # where two machines claim one address, the first that is asked counts
+    owner = {where: name for name in [*evidence.machines][::-1] for where in evidence.addresses(name)}
     for opener, meeting in meetings.items():
         for item in meeting["connections"]:
             listener, port = owner.get(item["host"]), item["port"]
@@ -67,7 +70,8 @@ def _tried(evidence: Evidence) -> Iterator[Connection]:
             if listener is None or flow is None:
                 continue
             there = meetings.get(listener, {})
-            arrived = [address(evidence, opener), port] in there.get("arrived", [])
+            seen = there.get("arrived", [])
+            arrived = any([where, port] in seen for where in evidence.addresses(opener))
             yield Connection(
                 opener=opener,
                 listener=listener,
@@ -79,11 +83,17 @@ def _tried(evidence: Evidence) -> Iterator[Connection]:
                     arrived=arrived if there.get("watching") else None,
                     listening=port in there.get("listening", []),
                     daemon=port in (evidence.ports.slurmctld, evidence.ports.slurmd),
+                    alive=_alive(evidence, listener),
                 ),
             )
 
 
-def _end(outcome: str, *, left: bool | None, arrived: bool | None, listening: bool, daemon: bool) -> End:
+def _alive(evidence: Evidence, node: str) -> bool:
+    """Return whether a machine has shown a sign of life besides the connections in question, see doctor.peers."""
+    return bool((evidence.fact(HEAD, "alive") or {}).get(node))
+
+
+def _end(outcome: str, *, left: bool | None, arrived: bool | None, listening: bool, daemon: bool, alive: bool) -> End:
     """Return what became of a connection.
 
     Args:
@@ -92,6 +102,7 @@ def _end(outcome: str, *, left: bool | None, arrived: bool | None, listening: bo
         arrived: whether the other machine saw its SYN, None if that was not looking.
         listening: whether the other machine's probe listened on the port.
         daemon: whether it is the port of a daemon.
+        alive: whether the other machine has shown a sign of life.
     """
     if outcome == "open":
         return End.SERVED
@@ -106,6 +117,8 @@ def _end(outcome: str, *, left: bool | None, arrived: bool | None, listening: bo
         return End.AT_THE_OPENER
     if outcome == "timeout" and left and arrived is False:
         return End.ON_THE_WAY
+    if outcome == "timeout" and alive:
+        return End.SOMEWHERE
     return End.UNKNOWN
 
 

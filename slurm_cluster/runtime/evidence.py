@@ -49,6 +49,7 @@ class Evidence:
         answers: by the id of the probe call, see ``probe_plan.plan``.
         final: whether nobody waits any longer, so that what is not there is missing and not late; with the gate's
             result it is so anyway.
+        foreign: whether something else than this package made the machines: they have no bootstrap to wait for.
     """
 
     machines: Mapping[str, Machine]
@@ -57,6 +58,7 @@ class Evidence:
     gate: Answer | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
     final: bool = False
+    foreign: bool = False
 
     @property
     def waiting(self) -> bool:
@@ -81,6 +83,19 @@ class Evidence:
         """Return what a machine found out about others under this name, None if it has not."""
         found = self.answers.get(f"meet:{node}", {}).get(name)
         return None if isinstance(found, dict) and "error" in found else found
+
+    def settled(self, node: str) -> bool:
+        """Whether a machine has come as far as it will by itself, so that a daemon that is not there is down."""
+        status = self.fact(node, "status")
+        if self.foreign or status is not None:
+            return self.foreign or status["state"] == "ready"
+        # it does not say, but its slurmd has registered once
+        return bool(((self.fact(HEAD, "nodes") or {}).get(node) or {}).get("version"))
+
+    def addresses(self, node: str) -> tuple[str, ...]:
+        """Return the addresses of a machine as far as known, the one it uses towards the others first."""
+        own = self.fact(node, "address")
+        return tuple(dict.fromkeys((*([own] if own else ()), *(self.fact(node, "addresses") or ()))))
 
     def with_answers(self, answers: Mapping[str, Answer]) -> Self:
         """Return it with more answers."""

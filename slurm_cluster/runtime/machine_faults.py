@@ -9,12 +9,16 @@ from slurm_cluster.model.node_files import FAILURE_PREFIX
 from slurm_cluster.runtime.connections import label
 from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence, console_failure, parse_failure
 from slurm_cluster.runtime.fault import Code, Verdict
-from slurm_cluster.runtime.probe_plan import WAITING_STEPS, address, questioned
+from slurm_cluster.runtime.probe_plan import WAITING_STEPS, questioned
 
 _RUNNING = ("", "pending", "running")
 _LOOK_AT_LOGS = "its log is /var/log/cloud-init-output.log, in later boots `journalctl -u slurm-cluster-bootstrap`."
 _AFTER_MUNGE = WAITING_STEPS | {"state-volume", "slurmctld"}
 _CLOCK_TROUBLE = ("expired", "rewound")
+SET_CLOCKS = (
+    "Set both clocks by the Amazon Time Sync Service (chrony, server 169.254.169.123) or another time server of both, "
+    "and restart slurmd on the worker."
+)
 
 
 def _in_question(evidence: Evidence) -> tuple[str, ...]:
@@ -66,12 +70,17 @@ def _unanswered(evidence: Evidence, node: str) -> Iterator[str]:
             yield str(answer[UNANSWERED])
 
 
-def _bootstrap_failed(evidence: Evidence, node: str, step: str, reason: str) -> Verdict:
+def _named(evidence: Evidence, node: str) -> str:
+    """Return what a machine is called, with its instance id where that is known."""
     instance = evidence.machines[node].instance_id
+    return f"{label(node)} ({instance})" if instance else label(node)
+
+
+def _bootstrap_failed(evidence: Evidence, node: str, step: str, reason: str) -> Verdict:
     return Verdict(
         code=Code.BOOTSTRAP_FAILED,
         node=node,
-        sentence=f"bootstrap of {label(node)} ({instance}) failed in step {step}: {reason.rstrip('.')}.",
+        sentence=f"bootstrap of {_named(evidence, node)} failed in step {step}: {reason.rstrip('.')}.",
         change=f"Correct that and deploy again; {_LOOK_AT_LOGS}",
     )
 
@@ -126,8 +135,7 @@ def daemons(evidence: Evidence) -> Iterator[Verdict]:
 
 
 def _is_past_munge(evidence: Evidence, node: str) -> bool:
-    status = evidence.fact(node, "status") or {}
-    return status.get("state") == "ready" or status.get("step") in _AFTER_MUNGE
+    return evidence.settled(node) or (evidence.fact(node, "status") or {}).get("step") in _AFTER_MUNGE
 
 
 def _unit_down(evidence: Evidence, node: str, code: Code, name: str, unit: dict[str, Any]) -> Verdict:
@@ -138,8 +146,7 @@ def _unit_down(evidence: Evidence, node: str, code: Code, name: str, unit: dict[
     return Verdict(
         code=code,
         node=node,
-        sentence=f"{name} on {label(node)} ({evidence.machines[node].instance_id}) does not run: {name}.service is "
-        f"{state}{said}.",
+        sentence=f"{name} on {_named(evidence, node)} does not run: {name}.service is {state}{said}.",
         change=f"Start it there (systemctl start {name}) and see why it stopped: journalctl -u {name}.",
     )
 
@@ -151,36 +158,38 @@ def _log(evidence: Evidence, node: str) -> str:
 
 def names(evidence: Evidence) -> Iterator[Verdict]:
     """Yield machines on which a name does not lead to the machine that bears it."""
-    head_host, head_address = evidence.fact(HEAD, "head_host"), address(evidence, HEAD)
+    head_host = evidence.fact(HEAD, "head_host")
     for node in evidence.workers:
         found = (evidence.met(node, "names") or {}).get(head_host)
-        if found is not None and head_address not in found["addresses"]:
-            yield _unresolved(node, str(head_host), "the head", head_address, found)
+        if found is not None and not set(evidence.addresses(HEAD)) & set(found["addresses"]):
+            yield _unresolved(evidence, node, str(head_host), HEAD, found)
     for node in evidence.workers:
         known = evidence.met(HEAD, "names") or {}
-        if (evidence.fact(node, "status") or {}).get("state") != "ready":
+        if not evidence.settled(node):
             continue  # the head learns a worker's names when it registers
         for name in (node, evidence.fact(node, "hostname")):
             found = known.get(name)
-            if found is not None and address(evidence, node) not in found["addresses"]:
-                yield _unresolved(HEAD, str(name), node, address(evidence, node), found)
+            if found is not None and not set(evidence.addresses(node)) & set(found["addresses"]):
+                yield _unresolved(evidence, HEAD, str(name), node, found)
 
 
-def _unresolved(node: str, name: str, bearer: str, expected: str, found: dict[str, Any]) -> Verdict:
+def _unresolved(evidence: Evidence, node: str, name: str, bearer: str, found: dict[str, Any]) -> Verdict:
+    expected = " and ".join(evidence.addresses(bearer)) or "another"
     got = (
         f"resolves to {', '.join(found['addresses'])}"
         if found["addresses"]
         else f"does not resolve ({found['problem']})"
     )
-    what = (
-        "the VPC needs DNS support and the cluster's private hosted zone associated with it"
-        if node != HEAD
-        else "slurm-cluster-names.service on the head keeps these names in /etc/hosts"
-    )
+    if evidence.foreign:
+        what = "in DNS, or in /etc/hosts of that machine"
+    elif node != HEAD:
+        what = "the VPC needs DNS support and the cluster's private hosted zone associated with it"
+    else:
+        what = "slurm-cluster-names.service on the head keeps these names in /etc/hosts"
     return Verdict(
         code=Code.NAME_DOES_NOT_RESOLVE,
         node=node,
-        sentence=f"on {label(node)} the name {name} {got}; {bearer} has the address {expected}.",
+        sentence=f"on {label(node)} the name {name} {got}; {label(bearer)} has the address {expected}.",
         change=f"Make it resolve there (getent hosts {name}): {what}; look for another entry in /etc/hosts.",
     )
 
@@ -198,8 +207,7 @@ def credentials(evidence: Evidence) -> Iterator[Verdict]:
                 node=node,
                 sentence=f"the clocks of {node} and of the head differ{age}: munge on {node} calls a credential that "
                 f"the head has just made '{said}'. Slurm then refuses every message.",
-                change="Set both clocks by the Amazon Time Sync Service (chrony, server 169.254.169.123) and restart "
-                "slurmd on the worker.",
+                change=SET_CLOCKS,
             )
         elif "invalid credential" in said.lower():
             odd_one = HEAD if len(answered) > 1 and len(failed) == len(answered) else node
@@ -209,9 +217,21 @@ def credentials(evidence: Evidence) -> Iterator[Verdict]:
                 sentence=f"munge on {node} cannot decode a credential of the head: '{said}'. Their munge keys differ"
                 f"{'; so it is on every worker asked, so the odd one is probably the head' if odd_one == HEAD else ''}."
                 " Slurm then refuses every message between them; no port is involved.",
-                change=f"Run `slurm-cluster bootstrap` on {label(odd_one)}: it writes the key of the cluster's secret "
-                "to /etc/munge/munge.key and restarts munge.",
+                change=give_key(evidence, odd_one),
             )
+
+
+def give_key(evidence: Evidence, node: str) -> str:
+    """Return how a machine gets the cluster's munge key."""
+    if evidence.foreign:
+        return (
+            f"Copy /etc/munge/munge.key of a machine that works to {label(node)} (owner munge, mode 0400) and restart "
+            "munge and Slurm's daemon there."
+        )
+    return (
+        f"Run `slurm-cluster bootstrap` on {label(node)}: it writes the key of the cluster's secret to "
+        "/etc/munge/munge.key and restarts munge."
+    )
 
 
 def slurmd(evidence: Evidence) -> Iterator[Verdict]:
@@ -221,7 +241,7 @@ def slurmd(evidence: Evidence) -> Iterator[Verdict]:
         if not unit or unit["active"] == "active":
             continue
         failing = unit["active"] == "failed" or unit["sub"] == "auto-restart"
-        if status.get("state") == "ready" or (status.get("step") == "slurmd" and failing):
+        if evidence.settled(node) or (status.get("step") == "slurmd" and failing):
             yield _unit_down(evidence, node, Code.SLURMD_DOWN, "slurmd", unit)
 
 
@@ -235,8 +255,18 @@ def refusals(evidence: Evidence) -> Iterator[Verdict]:
                 code=Code.NODE_REFUSED,
                 node=node,
                 sentence=f"slurmctld refuses the registration of {node}: {entry['reason'] or entry['state']}.",
-                change="Its instance type must be the one of its partition: let the stack replace the worker.",
+                change=fit_node(evidence, node),
             )
+
+
+def fit_node(evidence: Evidence, node: str) -> str:
+    """Return how a node and what slurm.conf says of it become one."""
+    if evidence.foreign:
+        return (
+            f"Run `slurmd -C` on {node}, make its NodeName line in slurm.conf ask for no more than that prints, and "
+            f"`scontrol reconfigure`; then `scontrol update nodename={node} state=resume`."
+        )
+    return "Its instance type must be the one of its partition: let the stack replace the worker."
 
 
 def late_bootstraps(evidence: Evidence) -> Iterator[Verdict]:

@@ -7,8 +7,8 @@ that shows a fault of its own.
 
 from __future__ import annotations
 
-from slurm_cluster.runtime import connection_faults, machine_faults
-from slurm_cluster.runtime.evidence import UNANSWERED, Evidence
+from slurm_cluster.runtime import connection_faults, host_faults, machine_faults, slurm_faults
+from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence
 from slurm_cluster.runtime.fault import REASON_LENGTH, Code, Verdict
 
 __all__ = ["REASON_LENGTH", "Code", "Verdict", "diagnose", "findings"]
@@ -16,20 +16,40 @@ __all__ = ["REASON_LENGTH", "Code", "Verdict", "diagnose", "findings"]
 _LAYERS = (
     machine_faults.instances,
     machine_faults.agents,
+    host_faults.disks,
+    host_faults.mounts,
+    slurm_faults.unreachable,
+    slurm_faults.starts,
     machine_faults.daemons,
     machine_faults.apply_failure,
     machine_faults.names,
     connection_faults.controller,
     machine_faults.credentials,
+    slurm_faults.refused_messages,
+    host_faults.clocks,
+    slurm_faults.releases,
     machine_faults.slurmd,
+    slurm_faults.hung_daemons,
+    slurm_faults.accounting,
     machine_faults.refusals,
+    slurm_faults.configurations,
     connection_faults.others,
+    host_faults.srun_ports,
+    slurm_faults.jobs,
+    slurm_faults.silent_jobs,
     machine_faults.late_bootstraps,
     machine_faults.unregistered,
+    slurm_faults.node_states,
+    host_faults.agents,
 )
 """From the ground up, in the order in which a node comes to serve."""
 
 _DAEMON_DOWN = (Code.SLURMCTLD_DOWN, Code.SLURMD_DOWN)
+_SYMPTOMS = (Code.NODE_DOWN, Code.JOB_LAUNCH_FAILED)
+"""What follows from other faults, and stands by itself only where none of those was found."""
+
+_NO_CAUSE = (Code.NODE_DRAINED, Code.SSM_AGENT_DOWN, Code.SRUN_PORTS_EXHAUSTED, Code.CONFIG_DIFFERS, *_SYMPTOMS)
+"""What does not take a node down."""
 
 
 def findings(evidence: Evidence) -> list[Verdict]:
@@ -37,7 +57,18 @@ def findings(evidence: Evidence) -> list[Verdict]:
     found = [verdict for layer in _LAYERS for verdict in layer(evidence)]
     # that a daemon's port is closed is no news where the daemon is known to be down
     down = {(verdict.code, verdict.node): verdict for verdict in reversed(found) if verdict.code in _DAEMON_DOWN}
-    return [verdict for verdict in found if down.get((verdict.code, verdict.node), verdict) is verdict]
+    kept = [verdict for verdict in found if down.get((verdict.code, verdict.node), verdict) is verdict]
+    return [verdict for verdict in kept if not _explained(verdict, kept)]
+
+
+def _explained(verdict: Verdict, found: list[Verdict]) -> bool:
+    """Return whether a verdict only says what follows from another one."""
+    if verdict.code in _DAEMON_DOWN:
+        return any((item.code, item.node) == (Code.DAEMON_START_FAILED, verdict.node) for item in found)
+    if verdict.code not in _SYMPTOMS:
+        return False
+    causes = [item for item in found if item.code not in _NO_CAUSE]
+    return any(item.node in (verdict.node, HEAD) or item.code.endswith("-blocked") for item in causes)
 
 
 def diagnose(evidence: Evidence) -> Verdict:

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from slurm_cluster.model.node_files import COMMAND, INSTALL_DIR
+from slurm_cluster.model.node_files import COMMAND, DOCTOR_COMMAND, INSTALL_DIR
 from slurm_cluster.model.spec import BundleSpec
 from slurm_cluster.runtime.node import files
 from slurm_cluster.runtime.node.aws import patiently
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CURRENT = "current"
 _COMMAND_TEXT = """\
 #!/bin/sh
-exec env PYTHONPATH={current} python3 -P -m slurm_cluster.runtime.node "$@"
+exec env PYTHONPATH={current} python3 -P -m {module} "$@"
 """
 
 
@@ -67,8 +67,16 @@ def _unpack(s3: S3Client, spec: BundleSpec, target: Path) -> None:
 
 
 def write_command(*, command: Path = COMMAND, install_dir: Path = INSTALL_DIR) -> bool:
-    """Write the entry point of the programs; return whether it changed."""
-    return files.replace(command, _COMMAND_TEXT.format(current=install_dir / CURRENT), mode=0o755)
+    """Write the entry points of the programs, the doctor's beside ``command``; return whether one changed."""
+    doctor = command.with_name(DOCTOR_COMMAND.name)
+    modules = {command: "slurm_cluster.runtime.node", doctor: "slurm_cluster.doctor"}
+    current = install_dir / CURRENT
+    changed = [
+        path
+        for path, module in modules.items()
+        if files.replace(path, _COMMAND_TEXT.format(current=current, module=module), mode=0o755)
+    ]
+    return bool(changed)
 
 
 def run_again(arguments: list[str], *, command: Path = COMMAND) -> None:

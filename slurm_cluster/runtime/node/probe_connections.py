@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-_ATTEMPT_SECONDS = 3.5
+ATTEMPT_SECONDS = 3.5
 """Three SYNs: Linux sends them at once, after 1 and after 3 seconds."""
 
 _PAUSE = 0.5
@@ -69,7 +69,7 @@ def target(text: str) -> Target:
     return Target(host, int(port))
 
 
-def connect(to: Target, *, seconds: float = _ATTEMPT_SECONDS) -> Outcome:
+def connect(to: Target, *, seconds: float = ATTEMPT_SECONDS) -> Outcome:
     """Try one connection."""
     try:
         with socket.create_connection((to.host, to.port), timeout=seconds):
@@ -86,7 +86,12 @@ def connect(to: Target, *, seconds: float = _ATTEMPT_SECONDS) -> Outcome:
 
 
 def meet(
-    listen: Sequence[int], targets: Iterable[Target], *, seconds: float, watch: Sequence[int] = ()
+    listen: Sequence[int],
+    targets: Iterable[Target],
+    *,
+    seconds: float,
+    watch: Sequence[int] = (),
+    enough: threading.Event | None = None,
 ) -> dict[str, Any]:
     """Listen and connect at the same time, so that machines can meet that start seconds apart.
 
@@ -95,6 +100,7 @@ def meet(
         targets: where to connect to, again and again until it succeeds.
         seconds: how long.
         watch: further ports whose SYNs are looked for.
+        enough: ends it before its time when set.
 
     Returns:
         ``listening`` (ports), ``taken`` (ports that others hold here), ``watching`` (whether SYNs could be seen),
@@ -102,12 +108,13 @@ def meet(
         attempts, and whether a SYN ``left``: None if that could not be seen).
     """
     deadline = time.monotonic() + seconds
+    end = enough or threading.Event()
     connections: list[dict[str, Any]] = []
     tried = tuple(targets)
-    threads = [threading.Thread(target=_insist, args=(to, deadline, connections)) for to in tried]
+    threads = [threading.Thread(target=_insist, args=(to, deadline, end, connections)) for to in tried]
     seen = _Seen()
     with contextlib.ExitStack() as stack:
-        listeners = {port: one for port in listen if (one := _listener(port)) is not None}
+        listeners = {port: one for port in listen if (one := listener(port)) is not None}
         for one in listeners.values():
             stack.callback(one.close)
         wire = _wire()
@@ -115,7 +122,7 @@ def meet(
             stack.callback(wire.close)
         for thread in threads:
             thread.start()
-        _look(listeners, wire, deadline, seen)
+        _look(listeners, wire, deadline, end, seen)
         for thread in threads:
             thread.join()
     for item in connections:
@@ -130,27 +137,29 @@ def meet(
     }
 
 
-def _insist(to: Target, deadline: float, connections: list[dict[str, Any]]) -> None:
+def _insist(to: Target, deadline: float, end: threading.Event, connections: list[dict[str, Any]]) -> None:
     outcomes: list[Outcome] = []
     while not outcomes or (Outcome.OPEN not in outcomes and time.monotonic() + _PAUSE < deadline):
-        if outcomes:
-            time.sleep(_PAUSE)
-        outcomes.append(connect(to, seconds=max(0.5, min(_ATTEMPT_SECONDS, deadline - time.monotonic()))))
+        if outcomes and end.wait(_PAUSE):
+            break
+        outcomes.append(connect(to, seconds=max(0.5, min(ATTEMPT_SECONDS, deadline - time.monotonic()))))
     best = min(outcomes, key=list(Outcome).index)
     connections.append({"host": to.host, "port": to.port, "outcome": best.value, "attempts": len(outcomes)})
 
 
-def _listener(port: int) -> socket.socket | None:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def listener(port: int) -> socket.socket | None:
+    """Return a socket that listens on a port of all addresses, None if the port cannot be had."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("", port))
-        listener.listen()
+        # as Slurm's own listeners: what lingers of closed connections is no obstacle
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(("", port))
+        found.listen()
     except OSError:
-        listener.close()
+        found.close()
         return None
-    listener.setblocking(False)
-    return listener
+    found.setblocking(False)
+    return found
 
 
 def _wire() -> socket.socket | None:
@@ -164,13 +173,19 @@ def _wire() -> socket.socket | None:
     return wire
 
 
-def _look(listeners: dict[int, socket.socket], wire: socket.socket | None, deadline: float, seen: _Seen) -> None:
+def _look(
+    listeners: dict[int, socket.socket],
+    wire: socket.socket | None,
+    deadline: float,
+    end: threading.Event,
+    seen: _Seen,
+) -> None:
     with selectors.DefaultSelector() as selector:
         for port, listener in listeners.items():
             selector.register(listener, selectors.EVENT_READ, port)
         if wire is not None:
             selector.register(wire, selectors.EVENT_READ, None)
-        while (left := deadline - time.monotonic()) > 0:
+        while (left := deadline - time.monotonic()) > 0 and not end.is_set():
             for key, _ in selector.select(min(_LOOK_SECONDS, left)):
                 if key.data is None and wire is not None:
                     _read(wire, seen)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,30 @@ _ANY_ADDRESS = ("192.0.2.1", 9)
 """Of a range that no network has: only the route to it is looked up, nothing is sent."""
 
 
-def gather(asked: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Return every fact by name, all asked for at the same time; ``{"error": ...}`` for one that cannot be had."""
+def gather(asked: Mapping[str, Callable[[], Any]], *, seconds: float | None = None) -> dict[str, Any]:
+    """Return every fact by name, all asked for at the same time; ``{"error": ...}`` for one that cannot be had.
 
-    def ask(fact: Callable[[], Any]) -> Any:
+    Args:
+        asked: how to get each.
+        seconds: after which those that are still missing are given up; by default each has a limit of its own.
+    """
+    found: dict[str, Any] = {}
+
+    def ask(name: str, fact: Callable[[], Any]) -> None:
         try:
-            return fact()
+            found[name] = fact()
         except Exception as problem:
-            return {"error": str(problem) or type(problem).__name__}
+            found[name] = {"error": str(problem) or type(problem).__name__}
 
-    with ThreadPoolExecutor(max_workers=max(1, len(asked))) as pool:
-        return dict(zip(asked, pool.map(ask, asked.values()), strict=True))
+    # nobody waits for these threads when the program ends: one may wait for a dead file server
+    threads = [threading.Thread(target=ask, args=item, daemon=True) for item in asked.items()]
+    deadline = None if seconds is None else time.monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(None if deadline is None else max(0, deadline - time.monotonic()))
+    late = {"error": f"no answer after {seconds:g} seconds"} if seconds is not None else {}
+    return {name: found.get(name, late) for name in asked}
 
 
 def all_of(run: Runner, who: NodeIdentity) -> dict[str, Callable[[], Any]]:
@@ -102,6 +115,15 @@ def unit(run: Runner, name: str) -> dict[str, str]:
         "file": found.get("UnitFileState", ""),
         "journal": said,
     }
+
+
+def ssm_agent(run: Runner) -> dict[str, str] | None:
+    """Return the unit of the SSM agent, from its package or its snap; None where it is not installed."""
+    for name in ("amazon-ssm-agent.service", "snap.amazon-ssm-agent.amazon-ssm-agent.service"):
+        found = unit(run, name)
+        if found["file"]:
+            return found
+    return None
 
 
 def encode(run: Runner) -> str:

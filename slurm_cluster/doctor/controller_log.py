@@ -1,0 +1,91 @@
+"""What slurmctld's log tells of nodes: whose messages it refuses, and whose configuration is another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+RECENT_SECONDS = 600
+"""slurmctld asks a node that does not answer every 100 seconds (SlurmdTimeout / 3); slurmd tries every 128 at most."""
+
+_PEER = re.compile(r"\[\[([^\]]+)\]:\d+\]")
+_REFUSED = re.compile(
+    r"authentication error|Protocol authentication|Incompatible versions|protocol_version|unpack_header"
+)
+_CAUSE = re.compile(r"Munge decode failed: (.*)|(Incompatible versions.*)|(.*protocol_version \d+ not supported.*)")
+_CREDENTIAL = re.compile(r"_print_cred: (ENCODED|DECODED): (.+)")
+_OTHER_CONF = re.compile(r"Node (\S+) appears to have a different slurm\.conf than the slurmctld\.")
+_LINE_LENGTH = 200
+
+Lines = Iterable[tuple[float, str]]
+
+
+def refused(lines: Lines, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the nodes whose messages were refused: ``kind`` (key, clock, version), ``line``, ``skew`` and ``when``.
+
+    Args:
+        lines: what slurmctld logged.
+        names: node name by each of its names and addresses.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    cause = ""
+    times: dict[str, float] = {}
+    for when, line in lines:
+        if said := _CAUSE.search(line):
+            cause, times = next(text for text in said.groups() if text), {}
+        elif stamp := _CREDENTIAL.search(line):
+            times[stamp[1]] = _time(stamp[2])
+        peer = _PEER.search(line)
+        if peer and _REFUSED.search(line) and cause and (node := names.get(peer[1])):
+            skew = times.get("ENCODED", 0) - times.get("DECODED", 0)
+            found[node] = {"kind": _kind(cause), "line": cause[:_LINE_LENGTH], "skew": round(abs(skew)), "when": when}
+    return {node: item for node, item in found.items() if item["kind"]}
+
+
+def _kind(cause: str) -> str:
+    low = cause.lower()
+    if "expired" in low or "rewound" in low:
+        return "clock"
+    if "invalid credential" in low:
+        return "key"
+    return "version" if "version" in low else ""
+
+
+def _time(text: str) -> float:
+    try:
+        return datetime.strptime(text.strip(), "%a %b %d %H:%M:%S %Y").timestamp()
+    except ValueError:
+        return 0.0
+
+
+def other_configurations(lines: Lines, started: Mapping[str, float]) -> dict[str, str]:
+    """Return the nodes that have registered with another slurm.conf and were not started anew since, with the line.
+
+    Args:
+        lines: what slurmctld logged.
+        started: when each node's slurmd was started, seconds since the epoch.
+    """
+    found = {}
+    for when, line in lines:
+        said = _OTHER_CONF.search(line)
+        # slurmd starts a moment before it registers, and both times are cut to seconds
+        if said and when >= started.get(said[1], 0) - 2:
+            found[said[1]] = said[0]
+    return found
+
+
+def of_job(lines: Lines, job: str, node: str) -> list[str]:
+    """Return the errors that were logged of a job, or of its node by name."""
+    about = re.compile(rf"JobId={job}\b|\b{re.escape(node)}\b")
+    return [line[:_LINE_LENGTH] for _, line in lines if about.search(line) and "error" in line.lower()]
+
+
+def repaired(found: Mapping[str, dict[str, Any]], serving: Collection[str], now: float) -> dict[str, dict[str, Any]]:
+    """Return what of ``refused`` still holds: a node that serves and was refused minutes ago has been mended since."""
+    return {
+        node: item
+        for node, item in found.items()
+        if now - item["when"] <= (RECENT_SECONDS if node not in serving else 60)
+    }

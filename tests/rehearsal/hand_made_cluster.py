@@ -1,0 +1,161 @@
+"""A Slurm cluster as someone sets it up by hand from Debian's packages: nothing of this package is on it.
+
+Head and workers are lab machines (network, process, mount and host-name namespaces) on one switch, which is a network
+namespace of its own. What the switch drops, the machines cannot see: so it stands for security groups.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.rehearsal.slurm_lab.lab_machine import LabMachine
+
+_NETWORK = "192.168.78"
+_IDLE_SECONDS = 90.0
+_SLURM_CONF = """\
+ClusterName=byhand
+SlurmctldHost=head
+SlurmUser=slurm
+AuthType=auth/munge
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+SlurmctldLogFile=/var/log/slurm/slurmctld.log
+SlurmdLogFile=/var/log/slurm/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+ReturnToService=2
+{extra}NodeName={nodes} CPUs=1
+PartitionName=lab Nodes=ALL Default=YES
+"""
+_ORIGIN_STORY = """\
+table bridge groups {{
+    chain forward {{
+        type filter hook forward priority 0; policy accept;
+        {rules}
+    }}
+}}
+"""
+
+
+class HandMadeCluster:
+    """The cluster, running from ``__enter__`` to ``__exit__``.
+
+    Args:
+        root: root file system of a Debian with Slurm and munge, never written to.
+        workers: how many there are, named ``n1``, ``n2``, ...
+        extra: lines to add to slurm.conf, each with its line end.
+    """
+
+    def __init__(self, root: Path, workers: int = 2, *, extra: str = "") -> None:
+        self.head = LabMachine("head", root)
+        self.workers = [LabMachine(f"n{number}", root) for number in range(1, workers + 1)]
+        self.addresses = {machine.name: f"{_NETWORK}.{number}" for number, machine in enumerate(self.machines, 1)}
+        self._switch = LabMachine("switch", root)
+        self._extra = extra
+        self._running = ExitStack()
+
+    @property
+    def machines(self) -> list[LabMachine]:
+        """Head and workers."""
+        return [self.head, *self.workers]
+
+    def __enter__(self) -> Self:
+        with ExitStack() as starting:
+            for machine in (self._switch, *self.machines):
+                starting.enter_context(machine)
+            self._connect()
+            self._configure()
+            self.head.check(["slurmctld"])
+            for worker in self.workers:
+                worker.check(["slurmd"])
+            self.await_idle()
+            self._running = starting.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._running.close()
+
+    def _connect(self) -> None:
+        self._switch.network(["ip", "link", "add", "switch", "type", "bridge"])
+        self._switch.network(["ip", "link", "set", "switch", "up"])
+        for machine in self.machines:
+            ends = (str(machine.pid1), str(self._switch.pid1))
+            peer = ["peer", "name", machine.name, "netns", ends[1]]
+            link = ["ip", "link", "add", "eth0", "netns", ends[0], "type", "veth", *peer]
+            subprocess.run(link, check=True, capture_output=True, text=True)
+            self._switch.network(["ip", "link", "set", machine.name, "master", "switch", "up"])
+            machine.network(["ip", "address", "add", f"{self.addresses[machine.name]}/24", "dev", "eth0"])
+            machine.network(["ip", "link", "set", "eth0", "up"])
+
+    def _configure(self) -> None:
+        key = secrets.token_hex(64)
+        hosts = "".join(f"{address} {name}\n" for name, address in self.addresses.items())
+        names = [worker.name for worker in self.workers]
+        for machine in self.machines:
+            machine.write("/etc/hosts", f"127.0.0.1 localhost\n{hosts}")
+            machine.write("/etc/slurm/slurm.conf", _SLURM_CONF.format(nodes=",".join(names), extra=self._extra))
+            machine.write("/etc/slurm/cgroup.conf", "CgroupPlugin=disabled\n")
+            machine.check(["install", "-d", "-o", "munge", "-g", "munge", "/run/munge", "/var/log/munge"])
+            machine.check(["install", "-d", "-o", "slurm", "/var/lib/slurm/slurmctld", "/var/log/slurm"])
+            self.start_munge(machine, key)
+
+    def start_munge(self, machine: LabMachine, key: str, *, wrapper: Sequence[str] = ()) -> None:
+        """Give a machine a munge key, and start munged with it anew.
+
+        Args:
+            machine: head or worker.
+            key: the key's text.
+            wrapper: command line that munged is started by, such as ``faketime``.
+        """
+        machine.run(["pkill", "-x", "munged"], timeout=10)
+        machine.run(["sh", "-c", "while pgrep -x munged; do sleep 0.1; done"], timeout=10)
+        machine.check(["rm", "-f", "/etc/munge/munge.key"])
+        machine.write("/etc/munge/munge.key", key)
+        machine.check(["chown", "munge:munge", "/etc/munge/munge.key"])
+        machine.check(["chmod", "400", "/etc/munge/munge.key"])
+        user = ["setpriv", "--reuid", "munge", "--regid", "munge", "--clear-groups"]
+        machine.check([*user, *wrapper, "munged", "--force"])
+
+    def await_idle(self) -> None:
+        """Wait until every worker can take a job.
+
+        Raises:
+            RuntimeError: not all are idle in time; with the ends of the daemons' logs.
+        """
+        deadline = time.monotonic() + _IDLE_SECONDS
+        states: list[str] = []
+        while time.monotonic() < deadline:
+            states = self.head.run(["sinfo", "--noheader", "--Node", "--format=%T"], timeout=60).stdout.split()
+            if states and set(states) == {"idle"}:
+                return
+            time.sleep(0.2)
+        logs = [machine.read(f"/var/log/slurm/slurm{end}.log")[-2000:] for machine, end in self._daemons()]
+        raise RuntimeError(f"the workers are {states} after {_IDLE_SECONDS:.0f} s: {' '.join(logs)}")
+
+    def _daemons(self) -> Iterator[tuple[LabMachine, str]]:
+        yield self.head, "ctld"
+        for worker in self.workers:
+            yield worker, "d"
+
+    @contextmanager
+    def dropping(self, *rules: str) -> Iterator[None]:
+        """Have the switch drop, silently, the first packets of TCP connections that match a rule.
+
+        Args:
+            rules: nft's matches, in which ``@NAME`` is the address of a machine, e.g. ``ip daddr @head tcp dport 22``.
+        """
+        texts = [f"{rule} tcp flags & (syn | ack) == syn drop" for rule in rules]
+        for name in sorted(self.addresses, key=len, reverse=True):
+            texts = [text.replace(f"@{name}", self.addresses[name]) for text in texts]
+        self._switch.network(["nft", "-f", "-"], input=_ORIGIN_STORY.format(rules="\n        ".join(texts)))
+        try:
+            yield
+        finally:
+            self._switch.network(["nft", "delete", "table", "bridge", "groups"])
