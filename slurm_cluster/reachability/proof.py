@@ -146,7 +146,15 @@ class MissingRule:
 
     def cloudformation(self) -> str:
         """Return the resource to add to the template's Resources: JSON, which a YAML template takes as well."""
-        return f"{json.dumps(self.logical_id)}: {json.dumps(self.resource(), indent=2)}"
+        resource = self.resource()
+        # a property a line
+        properties = ",\n".join(
+            f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in resource["Properties"].items()
+        )
+        return (
+            f'{json.dumps(self.logical_id)}: {{\n  "Type": {json.dumps(resource["Type"])},\n'
+            f'  "Properties": {{\n{properties}\n  }}\n}}'
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

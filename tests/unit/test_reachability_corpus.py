@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from generated_cluster import generated_cluster
 
 from slurm_cluster.reachability import Proof, Status, load, prove
+from tests.unit.generated_cluster import generated_cluster
 
 TEMPLATES = Path(__file__).parent / "reachability_templates"
 FLOWS = (
