@@ -32,15 +32,22 @@ class SynthesizedTemplates:
         return _outermost(stack).node.path in self._stacks
 
     def beside(self, stack: Stack) -> dict[str, dict[str, Any]]:
-        """Return the templates of the stacks that can share a network with one, by file name; nested ones as well."""
+        """Return the templates of the stacks that can share a network with one, and of what is nested in them.
+
+        They have the names of their stacks, by which stacks refer to each other: ``Network.template.json``.
+        """
         this = self._stacks[_outermost(stack).node.path]
         folder = Path(this.template_path).parent
-        documents = {
-            Path(item.template_path).name: json.loads(Path(item.template_path).read_text(encoding="utf-8"))
-            for item in self._stacks.values()
+        stack_names = dict(_stack_names(folder))
+        for item in self._stacks.values():
+            path = Path(item.template_path)
             # a stage has a folder of its own; stacks in two Regions or accounts share nothing
-            if Path(item.template_path).parent == folder
-            and (item.account_id, item.region) == (this.account_id, this.region)
+            if path.parent == folder and (item.account_id, item.region) == (this.account_id, this.region):
+                self._paths[_file_of(stack_names[path.name])] = path
+        documents = {
+            name: json.loads(path.read_text(encoding="utf-8"))
+            for name, path in self._paths.items()
+            if path.parent == folder
         }
         assets = dict(_nested_templates(folder))
         waiting = list(documents.values())
@@ -50,7 +57,7 @@ class SynthesizedTemplates:
                 if file and file not in documents:
                     documents[file] = json.loads((folder / file).read_text(encoding="utf-8"))
                     waiting.append(documents[file])
-        self._paths |= {name: folder / name for name in documents}
+        self._paths |= {name: folder / name for name in documents if name not in self._paths}
         return documents
 
     def path(self, name: str) -> Path | None:
@@ -72,7 +79,21 @@ class SynthesizedTemplates:
                 "templates or auto scaling groups"
             )
         stack = Stack.of(resource)
-        return f"{stack.template_file}:{''.join(_outer(stack))}{stack.resolve(resource.logical_id)}"
+        file = stack.template_file if stack.nested else _file_of(stack.stack_name)
+        return f"{file}:{''.join(_outer(stack))}{stack.resolve(resource.logical_id)}"
+
+
+def _file_of(stack_name: str) -> str:
+    return f"{stack_name}.template.json"
+
+
+def _stack_names(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield file name of the template and name of each stack of a cloud assembly."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    for artifact_id, artifact in manifest["artifacts"].items():
+        properties = artifact.get("properties", {})
+        if artifact["type"] == "aws:cloudformation:stack":
+            yield properties["templateFile"], properties.get("stackName", artifact_id)
 
 
 def _outermost(stack: Stack) -> Stack:

@@ -45,6 +45,9 @@ class Scope(Protocol):
     def imported(self, name: str | Token) -> Any:
         """Return the value of another stack's export."""
 
+    def output_of(self, stack: str | Token, output: str | Token) -> Any:
+        """Return an output of another stack, known by its name."""
+
 
 def resolve(scope: Scope, value: Any) -> Any:
     """Return a value of the template with every function in it computed; what is AWS::NoValue is left out."""
@@ -193,6 +196,11 @@ def _import_value(scope: Scope, argument: Any) -> Any:
     return scope.imported(resolve(scope, argument))
 
 
+def _get_stack_output(scope: Scope, argument: Any) -> Any:
+    # the same output of another Region's stack would be no id of this network: the Region is not looked at
+    return scope.output_of(*(resolve(scope, argument[name]) for name in ("StackName", "OutputName")))
+
+
 _FUNCTIONS: Mapping[str, Callable[[Scope, Any], Any]] = {
     "Fn::GetAtt": _get_att,
     "Fn::Join": _join,
@@ -203,5 +211,6 @@ _FUNCTIONS: Mapping[str, Callable[[Scope, Any], Any]] = {
     "Fn::FindInMap": _find_in_map,
     "Fn::Cidr": _cidr,
     "Fn::ImportValue": _import_value,
+    "Fn::GetStackOutput": _get_stack_output,
     "Fn::Base64": resolve,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -138,6 +139,20 @@ class Stack:
         stack, output = found
         return stack.output(output)
 
+    def output_of(self, stack: str | Token, output: str | Token) -> Any:
+        """Return an output of another stack; a token where no given template is that stack's.
+
+        A template is that of the stack whose name its file has, as the CDK writes them: ``Network.template.json``.
+        """
+        found = [
+            item
+            for item in self.deployment.stacks
+            if item.outer is None and _file_stem(item.name) == stack and output in item.outputs
+        ]
+        if len(found) == 1 and isinstance(output, str):
+            return found[0].output(output)
+        return Token(f"GetStackOutput({stack}.{output})", ("stack output", stack, output), home=self.home)
+
     def exists(self, section: Mapping[str, Any]) -> bool:
         """Return whether a resource or output with an optional Condition exists in this world."""
         return self._exists(section)
@@ -252,6 +267,10 @@ def _items(value: Any) -> Any:
     if isinstance(value, Token):
         return [value] if value.made else split(",", value)
     return [item.strip() for item in text_of(value).split(",")]
+
+
+def _file_stem(name: str) -> str:
+    return re.sub(r"(\.template)?(\.json|\.ya?ml)?$", "", PurePosixPath(name).name)
 
 
 def _named(resource: Mapping[str, Any], names: Mapping[str, Any]) -> str | None:

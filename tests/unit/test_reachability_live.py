@@ -182,8 +182,8 @@ def stacks(ec2: EC2Client, monkeypatch: pytest.MonkeyPatch) -> dict[str, Resourc
             return original(self, operation, parameters)
         name = parameters["StackName"]
         if name not in found:
-            error = {"Code": "ValidationError", "Message": f"Stack with id {name} does not exist"}
-            raise ClientError({"Error": error}, operation)
+            message = f"Stack with id {name} does not exist"
+            raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, operation)
         summaries = [
             {"ResourceType": kind, "ResourceStatus": "CREATE_COMPLETE" if physical else "CREATE_FAILED"}
             | ({"PhysicalResourceId": physical} if physical else {})
