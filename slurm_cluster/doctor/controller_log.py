@@ -10,6 +10,8 @@ from typing import Any
 RECENT_SECONDS = 600
 """slurmctld asks a node that does not answer every 100 seconds (SlurmdTimeout / 3); slurmd tries every 128 at most."""
 
+_SERVING_SECONDS = 60
+
 _PEER = re.compile(r"\[\[([^\]]+)\]:\d+\]")
 _REFUSED = re.compile(
     r"authentication error|Protocol authentication|Incompatible versions|protocol_version|unpack_header"
@@ -82,10 +84,23 @@ def of_job(lines: Lines, job: str, node: str) -> list[str]:
     return [line[:_LINE_LENGTH] for _, line in lines if about.search(line) and "error" in line.lower()]
 
 
-def repaired(found: Mapping[str, dict[str, Any]], serving: Collection[str], now: float) -> dict[str, dict[str, Any]]:
-    """Return what of ``refused`` still holds: a node that serves and was refused minutes ago has been mended since."""
+def holding(
+    found: Mapping[str, dict[str, Any]], started: Mapping[str, float], serving: Collection[str], now: float
+) -> dict[str, dict[str, Any]]:
+    """Return what of ``refused`` still holds.
+
+    A node whose slurmd has been started and has registered since is mended, and so is one that serves and was refused
+    longer ago than slurmd waits in the first minutes of its trouble.
+
+    Args:
+        found: what ``refused`` returned.
+        started: when the slurmd that last registered was started, by node.
+        serving: nodes that slurmctld reaches.
+        now: seconds since the epoch.
+    """
+    limits = {node: _SERVING_SECONDS if node in serving else RECENT_SECONDS for node in found}
     return {
         node: item
         for node, item in found.items()
-        if now - item["when"] <= (RECENT_SECONDS if node not in serving else 60)
+        if now - item["when"] <= limits[node] and started.get(node, 0) <= item["when"]
     }

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from slurm_cluster.doctor import controller_log, peers, table
+from slurm_cluster.doctor.collector import Collector
 from slurm_cluster.doctor.table import Node
 from slurm_cluster.doctor.visits import Visit, Visits
 from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, SlurmPorts
@@ -202,8 +203,9 @@ class Doctor:
             where = head["peers"].get(name, {}).get("where", "")
             names |= {known: name for known in (name, node.state.host, node.state.address, where) if known}
         serving = {name for name, node in nodes.items() if node.state.serves}
-        head["refused"] = controller_log.repaired(controller_log.refused(lines, names), serving, time.time())
         started = {name: node.started for name, node in nodes.items()}
+        found = controller_log.refused(lines, names)
+        head["refused"] = controller_log.holding(found, started, serving, time.time())
         head["other_conf"] = controller_log.other_configurations(lines, started)
 
     def _lines(self) -> list[tuple[float, str]]:
@@ -252,7 +254,8 @@ class Doctor:
         requests = self._requests(head, settings, ports, fit, listen)
         memory = "MEMORY" in slurm_facts.value(settings, "SelectTypeParameters").upper()
         with (
-            Visits(self._run, memory=memory, user=self._options.user, ssh=self._options.ssh) as made,
+            Collector(_dialled(ports), head["address"] or "") as collector,
+            Visits(self._run, collector, memory=memory, user=self._options.user, ssh=self._options.ssh) as made,
             ThreadPoolExecutor(max_workers=max(1, len(fit))) as pool,
         ):
             found = list(pool.map(lambda node: made.visit(node, requests[node.name]), fit))
@@ -286,6 +289,7 @@ class Doctor:
             "DOCTOR_RESOLVE": host,
             "DOCTOR_CREDENTIAL": head["credential"] if isinstance(head["credential"], str) else "",
             "DOCTOR_SPOOL": slurm_facts.value(settings, "SlurmdSpoolDir"),
+            "DOCTOR_LOG": slurm_facts.value(settings, "SlurmdLogFile"),
             "DOCTOR_CONF": conf,
             "DOCTOR_SRUN": str(ports.srun) if ports.srun != UNPRIVILEGED_TCP else "",
         }

@@ -232,7 +232,7 @@ def probes(found: Examination) -> list[Probe]:
         *((f"flow {flow.id}", set[Code](), _flow(flow), (), _VISIT_SECONDS) for flow in flows),
         ("srun ports", {Code.SRUN_PORTS_EXHAUSTED}, _srun_ports, ("srun_ports",), FACT_SECONDS),
         ("cgroup and plugins", {Code.DAEMON_START_FAILED}, _jobs, (), _VISIT_SECONDS),
-        ("jobs", {Code.JOB_LAUNCH_FAILED}, _jobs, (), _VISIT_SECONDS),
+        ("jobs", {Code.JOB_LAUNCH_FAILED, Code.WORKER_SILENT}, _jobs, (), _VISIT_SECONDS),
         ("node states", states, _states, ("nodes",), FACT_SECONDS),
         ("ssm agent", {Code.SSM_AGENT_DOWN}, _agent, ("ssm_agent",), FACT_SECONDS),
     ]

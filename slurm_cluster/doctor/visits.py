@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from slurm_cluster.doctor import answers, payload, worker
+from slurm_cluster.doctor.collector import Collector
 from slurm_cluster.doctor.table import Node, seconds
 from slurm_cluster.runtime.node import node_table
 from slurm_cluster.runtime.node.commands import CommandError, Runner, last_words
@@ -72,6 +73,7 @@ class Visits:
 
     Args:
         run: runs programs.
+        collector: where answers may come directly.
         memory: whether the cluster gives out memory, so that a job must ask for its own.
         user: as whom jobs are submitted, by default as the one who runs this.
         ssh: whether nodes are entered by ssh where no job can start.
@@ -79,9 +81,17 @@ class Visits:
     """
 
     def __init__(
-        self, run: Runner, *, memory: bool, user: str = "", ssh: bool = False, limits: Limits | None = None
+        self,
+        run: Runner,
+        collector: Collector,
+        *,
+        memory: bool,
+        user: str = "",
+        ssh: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         self._run = run
+        self._collector = collector
         self._memory = memory
         self._user = user
         self._ssh = ssh
@@ -127,7 +137,7 @@ class Visits:
             return otherwise
 
     def _ask_by_job(self, node: Node, request: Mapping[str, str]) -> Visit:
-        script = payload.script({**request, "DOCTOR_JOB": "yes"})
+        script = payload.script({**request, **self._collector.request, "DOCTOR_JOB": "yes"})
         try:
             with self._lock:
                 if self._over:
@@ -140,7 +150,7 @@ class Visits:
             return Visit(how="not", why=f"no job could be submitted: {problem}")
         if done.returncode != 0 or not job.isdigit():
             return Visit(how="not", why=f"no job could be submitted: {last_words(done)}")
-        return self._listen(job)
+        return self._listen(node.name, job)
 
     def _submission(self, node: Node) -> list[str]:
         # no setting of the caller's environment may change where and how the job runs
@@ -154,7 +164,7 @@ class Visits:
             *([f"--mem={min(_MEMORY_MIB, max(1, node.memory))}M"] if self._memory else []),
         ]
 
-    def _listen(self, job: str) -> Visit:
+    def _listen(self, node: str, job: str) -> Visit:
         """Follow a job until it has answered, ended, or used up its time."""
         found = Visit(how="not", why="its job did not start", job=job)
         began = time.monotonic()
@@ -163,6 +173,8 @@ class Visits:
             shown = self._show(job)
             fields = dict(_FIELD.findall(shown))
             state, waited = fields.get("JobState", ""), time.monotonic() - began
+            if (answer := self._collector.answer(node)) is not None:
+                return self._taken(found, answer, fields)
             if state == "PENDING":
                 found.why = f"its job waits: {fields.get('Reason', '')}"
                 if waited > self._limits.start:
@@ -188,14 +200,17 @@ class Visits:
             time.sleep(_POLL_SECONDS)
         return found
 
+    def _taken(self, found: Visit, answer: Mapping[str, Any], fields: Mapping[str, str]) -> Visit:
+        found.started = found.started or seconds(fields.get("StartTime", ""))
+        found.how, found.why, found.answer, found.received = "job", "", answer, time.time()
+        return found
+
     def _answered(self, found: Visit, text: str) -> Visit:
         try:
-            found.answer = answers.decode(text)
+            return self._taken(found, answers.decode(text), {})
         except ValueError as problem:
             found.how, found.why = "failed", f"its answer cannot be read: {problem}"
             return found
-        found.how, found.why, found.received = "job", "", time.time()
-        return found
 
     def _ended(self, found: Visit, state: str, fields: Mapping[str, str]) -> Visit:
         status = fields.get("ExitCode", "").partition(":")[0]
@@ -212,8 +227,8 @@ class Visits:
 
     def _end(self, node: Node, found: Visit) -> None:
         """End a job, and take back what Slurm did to its node because the job could not start there."""
-        if found.how != "job":
-            self._quietly(["scancel", "--quiet", found.job])
+        # also one that has answered: on a worker that is cut off its end is not heard of
+        self._quietly(["scancel", "--quiet", found.job])
         with self._lock:
             self._jobs.pop(found.job, None)
         if found.how in ("failed", "not") and not node.state.kept_back:

@@ -73,6 +73,17 @@ answer() {
   printf '"names":%s%s}}' "$(names)" "${DOCTOR_CREDENTIAL:+,\"credential\":$(credential)}"
 }
 
+hand_over() { # the answer over a connection of its own, as worker.hand_over
+  local text=$1 said=
+  [[ ${DOCTOR_RETURN-} ]] || return 1
+  # in a shell of its own, that can be ended if nothing comes back
+  # shellcheck disable=SC2016 # that shell expands them
+  said=$(printf '%s %s %s\n%s' "$DOCTOR_TOKEN" "$DOCTOR_NODE" "${#text}" "$text" |
+    timeout 6 bash -c 'exec 3<>"/dev/tcp/$1/$2" && cat >&3 && read -r line <&3 && printf %s "$line"' hand \
+      "${DOCTOR_RETURN%:*}" "${DOCTOR_RETURN##*:}" 2>/dev/null)
+  [[ $said == taken ]]
+}
+
 send() { # the answer, piece by piece, as worker.send
   local text=$1 length=960 count number end
   count=$(((${#text} + length - 1) / length))
@@ -90,6 +101,8 @@ send() { # the answer, piece by piece, as worker.send
 if [[ -z ${DOCTOR_JOB-} ]]; then
   answer
 else
+  found=$(answer)
+  hand_over "$found" && exit
   command -v scontrol >/dev/null || exit 41
-  send "$(answer | gzip -9 | base64 -w 0)"
+  send "$(printf '%s' "$found" | gzip -9 | base64 -w 0)"
 fi

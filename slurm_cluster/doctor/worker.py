@@ -1,9 +1,9 @@
 """The doctor's part on a worker: facts, and connections tried while the others try theirs.
 
 It is started by ``payload.script``, with what it needs in environment variables, and answers with one JSON object: on
-standard output, or as the comment of the batch job that it runs in. A comment holds 1,024 characters, so the answer
-comes in pieces; the head takes each and puts ``ACK`` in its place. That needs no connection but the one that every
-command of Slurm needs.
+standard output by ssh; from a batch job over a connection to the doctor, and where that is closed as the comment of the
+job. A comment holds 1,024 characters, so the answer comes in pieces; the head takes each and puts ``ACK`` in its place.
+That needs no connection but the one that every command of Slurm needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def main(request: Mapping[str, str]) -> int:
     if "DOCTOR_JOB" not in request:
         print(json.dumps(found))
         return 0
-    return send(json.dumps(found, separators=(",", ":")), request["SLURM_JOB_ID"], run)
+    text = json.dumps(found, separators=(",", ":"))
+    return 0 if hand_over(text, request) else send(text, request["SLURM_JOB_ID"], run)
 
 
 def examine(request: Mapping[str, str], run: Runner) -> dict[str, Any]:
@@ -61,6 +62,12 @@ def examine(request: Mapping[str, str], run: Runner) -> dict[str, Any]:
         "configuration": lambda: slurm_facts.configuration(run, reference),
         "ssm_agent": lambda: probe_facts.ssm_agent(run),
     }
+    if "DOCTOR_JOB" not in request:
+        # what runs a job has no need to be asked how it is
+        log = request.get("DOCTOR_LOG", "")
+        facts["munge"] = lambda: slurm_facts.daemon(run, "munge", process="munged")
+        facts["slurm"] = lambda: slurm_facts.daemon(run, "slurmd", log=log)
+        facts["log"] = lambda: slurm_facts.errors(run, "slurmd", log)
     meet: dict[str, Callable[[], Any]] = {
         "meeting": lambda: probe_connections.meet(listen, targets, seconds=wanted, watch=watch),
         "names": lambda: {name: probe_facts.resolve(run, name) for name in request["DOCTOR_RESOLVE"].split()},
@@ -85,6 +92,19 @@ def examine(request: Mapping[str, str], run: Runner) -> dict[str, Any]:
 
 def _numbers(text: str) -> list[int]:
     return [int(word) for word in text.split()]
+
+
+def hand_over(text: str, request: Mapping[str, str]) -> bool:
+    """Give an answer to the head over a connection of its own; return whether it took it, see ``Collector``."""
+    if not request.get("DOCTOR_RETURN"):
+        return False
+    to, data = probe_connections.target(request["DOCTOR_RETURN"]), text.encode()
+    try:
+        with socket.create_connection((to.host, to.port), timeout=probe_connections.ATTEMPT_SECONDS) as connection:
+            connection.sendall(f"{request['DOCTOR_TOKEN']} {request['DOCTOR_NODE']} {len(data)}\n".encode() + data)
+            return connection.recv(64) != b""
+    except OSError:
+        return False
 
 
 def send(text: str, job: str, run: Runner, *, sleep: Callable[[float], None] = time.sleep) -> int:

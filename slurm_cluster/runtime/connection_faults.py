@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slurm_cluster.model.flows import Flow
+from slurm_cluster.model.flows import Flow, Role
 from slurm_cluster.runtime.connections import Connection, End, label, rule_for, tried
 from slurm_cluster.runtime.evidence import HEAD, Evidence
 from slurm_cluster.runtime.fault import Code, Verdict
@@ -46,6 +46,8 @@ def _faults(evidence: Evidence, flow_ids: Sequence[str]) -> Iterator[Verdict]:
         ours = [item for item in connections if item.flow.id == flow_id]
         for end, fault in _FAULTS.items():
             found = [item for item in ours if item.end is end]
+            if end is End.SOMEWHERE and any(item.end is End.ON_THE_WAY for item in ours):
+                continue  # what is seen there holds here too
             if found and (verdict := fault(evidence, found, connections)) is not None:
                 yield verdict
 
@@ -69,13 +71,18 @@ def _blocked(evidence: Evidence, found: Sequence[Connection], connections: Seque
 
 
 def _rule(evidence: Evidence, flow: Flow) -> str:
-    opener = evidence.groups.get(flow.opener, f"the {flow.opener}'s security group")
-    listener = evidence.groups.get(flow.listener, f"the {flow.listener}'s security group")
+    opener, listener = _group(evidence, flow.opener), _group(evidence, flow.listener)
     ports = rule_for(flow, evidence.ports).ports
+    outbound = evidence.groups.get(flow.opener, opener)
     return (
-        f"Add to security group {listener} ({flow.listener}) the rule: inbound TCP {ports} from security group "
-        f"{opener} ({flow.opener}). If it has that, look at the outbound rules of {opener} and at network ACLs."
+        f"Add to {listener} the rule: inbound TCP {ports} from {opener}. "
+        f"If it has that, look at the outbound rules of {outbound} and at network ACLs."
     )
+
+
+def _group(evidence: Evidence, role: Role) -> str:
+    known = evidence.groups.get(role)
+    return f"security group {known} ({role})" if known else f"the security group of the {role}"
 
 
 def _lost(evidence: Evidence, found: Sequence[Connection], connections: Sequence[Connection]) -> Verdict:
@@ -86,7 +93,7 @@ def _lost(evidence: Evidence, found: Sequence[Connection], connections: Sequence
     besides = f", while TCP {_listed(open_ports)} there answers" if open_ports else ""
     looked = (evidence.met(first.listener, "meeting") or {}).get("watching")
     seen = (
-        f"{label(first.listener)} looked for its SYNs and none arrived: they are dropped on the way, or by a packet "
+        f"Its SYNs were looked for on {first.listener} and none arrived: they are dropped on the way, or by a packet "
         f"filter of {label(first.opener)}, which could not look"
         if looked
         else "Packets could not be looked at on both ends: they are dropped on the way, or by a packet filter of either"

@@ -40,6 +40,7 @@ class Code(StrEnum):
     HEAD_TO_WORKER_BLOCKED = "head-to-worker-blocked"
     SRUN_PORTS_EXHAUSTED = "srun-ports-exhausted"
     JOB_LAUNCH_FAILED = "job-launch-failed"
+    WORKER_SILENT = "worker-silent"
     NODE_REFUSED = "node-refused"
     NODE_DOWN = "node-down"
     NODE_DRAINED = "node-drained"

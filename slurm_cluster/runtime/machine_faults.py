@@ -125,13 +125,19 @@ def daemons(evidence: Evidence) -> Iterator[Verdict]:
     slurmctld = evidence.fact(HEAD, "slurm")
     if slurmctld and slurmctld["active"] != "active":
         yield _unit_down(evidence, HEAD, Code.SLURMCTLD_DOWN, "slurmctld", slurmctld)
-    elif evidence.fact(HEAD, "controller") is False:
+    elif evidence.fact(HEAD, "controller") is False and not _has_no_munge(evidence, HEAD):
         yield Verdict(
             code=Code.SLURMCTLD_DOWN,
             node=HEAD,
             sentence=f"slurmctld runs on the head but does not answer `scontrol ping` there.{_log(evidence, HEAD)}",
             change="Look at `journalctl -u slurmctld` on the head and restart it: systemctl restart slurmctld.",
         )
+
+
+def _has_no_munge(evidence: Evidence, node: str) -> bool:
+    """Return whether munge is known not to run, without which nobody can ask slurmctld anything."""
+    munge = evidence.fact(node, "munge")
+    return bool(munge) and munge["active"] != "active"
 
 
 def _is_past_munge(evidence: Evidence, node: str) -> bool:
@@ -169,7 +175,8 @@ def names(evidence: Evidence) -> Iterator[Verdict]:
             continue  # the head learns a worker's names when it registers
         for name in (node, evidence.fact(node, "hostname")):
             found = known.get(name)
-            if found is not None and not set(evidence.addresses(node)) & set(found["addresses"]):
+            own = set(evidence.addresses(node))
+            if found is not None and own and not own & set(found["addresses"]):
                 yield _unresolved(evidence, HEAD, str(name), node, found)
 
 

@@ -42,7 +42,7 @@ def unreachable(evidence: Evidence) -> Iterator[Verdict]:
                 f"{', '.join(map(str, peer['tried']))} nor to ping{_link(peer)}. It is stopped, or cut off from the "
                 f"head altogether; slurmctld has it as {peer['state']}.",
                 change="See whether the machine runs (aws ec2 describe-instances --filters "
-                f"Name=private-ip-address,Values={peer['address']}). If it does, look at subnet, routes and network "
+                f"Name=private-ip-address,Values={peer['where']}). If it does, look at subnet, routes and network "
                 "ACLs before Slurm's rules.",
             )
 
@@ -239,20 +239,32 @@ def jobs(evidence: Evidence) -> Iterator[Verdict]:
 
 
 def silent_jobs(evidence: Evidence) -> Iterator[Verdict]:
-    """Yield nodes from whose job nothing at all reaches the head, not even the first packet of a connection."""
+    """Yield nodes on which a job runs whose answer does not come, as far as blocked connections do not explain it."""
+    watching = (evidence.met(HEAD, "meeting") or {}).get("watching")
     for node, visit in _visits(evidence).items():
-        if visit["how"] == "silent" and (evidence.met(HEAD, "meeting") or {}).get("watching"):
-            if evidence.met(node, "meeting"):
-                continue
-            yield Verdict(
-                code=Code.JOB_LAUNCH_FAILED,
-                node=node,
-                sentence=f"a job runs on {node}, and of the connections that it opens to the head none arrives, "
-                f"neither to TCP {evidence.ports.slurmctld} nor to the srun ports. It is stuck, or the worker is cut "
-                "off from the head in that direction.",
-                change=f"On {node}: `scontrol ping`. If it finds slurmctld down, open TCP {evidence.ports.slurmctld} "
-                f"and {evidence.ports.srun} of the head to the workers; if not, see what hangs there (ps, mounts).",
+        if visit["how"] != "silent" or not watching:
+            continue
+        port = evidence.ports.slurmctld
+        if evidence.met(node, "meeting"):
+            saw = f"its connections to TCP {port} of the head arrive, but no command of Slurm there gets through"
+            change = (
+                f"On {node}: `scontrol ping`. Usual are a name of the head that does not resolve there (getent hosts), "
+                "a munge that is down or has another key, or that Slurm's commands are not installed."
             )
+        else:
+            saw = (
+                f"of the connections that it opens to the head none arrives, neither to TCP {port} nor to srun's ports"
+            )
+            change = (
+                f"On {node}: `scontrol ping`. If it finds slurmctld down, open TCP {port} and {evidence.ports.srun} of "
+                "the head to the workers; if not, see what hangs there (ps, mounts)."
+            )
+        yield Verdict(
+            code=Code.WORKER_SILENT,
+            node=node,
+            sentence=f"a job runs on {node} and does not answer ({visit['why']}): {saw}.",
+            change=change,
+        )
 
 
 def _visits(evidence: Evidence) -> dict[str, Mapping[str, Any]]:

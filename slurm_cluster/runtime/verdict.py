@@ -45,7 +45,7 @@ _LAYERS = (
 """From the ground up, in the order in which a node comes to serve."""
 
 _DAEMON_DOWN = (Code.SLURMCTLD_DOWN, Code.SLURMD_DOWN)
-_SYMPTOMS = (Code.NODE_DOWN, Code.JOB_LAUNCH_FAILED)
+_SYMPTOMS = (Code.NODE_DOWN, Code.JOB_LAUNCH_FAILED, Code.WORKER_SILENT)
 """What follows from other faults, and stands by itself only where none of those was found."""
 
 _NO_CAUSE = (Code.NODE_DRAINED, Code.SSM_AGENT_DOWN, Code.SRUN_PORTS_EXHAUSTED, Code.CONFIG_DIFFERS, *_SYMPTOMS)

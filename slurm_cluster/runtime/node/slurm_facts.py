@@ -23,6 +23,7 @@ _HASH = re.compile(r"^Different Ours=(\S+) Slurmctld=(\S+)")
 _STAMP = re.compile(r"^\[?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?\]?\s*")
 _JOURNAL_COMMAND = ("journalctl", "--boot", "--lines=2000", "--output=json", "--no-pager", "--quiet")
 _MOST_DIFFERENCES = 3
+_LAST_WORDS = 5
 
 
 def settings(run: Runner) -> dict[str, str]:
@@ -152,16 +153,22 @@ def log_lines(run: Runner, daemon: str, path: str, *, seconds: float) -> list[tu
     return [(when, line) for when, line in lines if when >= time.time() - seconds]
 
 
+def errors(run: Runner, daemon: str, path: str) -> list[str]:
+    """Return the last errors that a daemon has logged in ten minutes, each once."""
+    lines = [line for _, line in log_lines(run, daemon, path, seconds=600) if re.search(r"error|fatal", line)]
+    return [line[:_LINE_LENGTH] for line in dict.fromkeys(lines)][-_LAST_WORDS:]
+
+
 def last_error(path: str) -> str:
-    """Return the last error in a log file, empty if there is none or it cannot be read."""
+    """Return the error with which a log file ends, or else its last line; empty if it cannot be read."""
     try:
         with Path(path).open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))
             lines = stream.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    errors = [line for line in lines if re.search(r"error|fatal", line)]
-    return errors[-1].strip()[-_LINE_LENGTH:] if errors else ""
+    end = [line.strip()[-_LINE_LENGTH:] for line in lines[-_LAST_WORDS:] if line.strip()]
+    return next((line for line in reversed(end) if re.search(r"error|fatal", line)), end[-1] if end else "")
 
 
 def _stamped(lines: Iterable[str]) -> Iterable[tuple[float, str]]:
