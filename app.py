@@ -18,7 +18,7 @@ import cdk_nag
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from slurm_cluster import OnUpdate, OperatingSystem, PortRange, SlurmCluster
+from slurm_cluster import OnUpdate, OperatingSystem, PortRange, SlurmCluster, SlurmReachability
 from slurm_cluster.model.names import cluster_name_problem, duplicates, partition_name_problem
 from slurm_cluster.operating_system import instance_type_problem
 
@@ -301,7 +301,7 @@ def main() -> None:
     except ValueError as error:
         sys.exit(f"slurm_cluster: {error}")
     packs = (cdk_nag.AwsSolutionsChecks, cdk_nag.NIST80053R5Checks, cdk_nag.HIPAASecurityChecks)
-    cdk.Validations.of(app).add_plugins(*(pack(app) for pack in packs))
+    cdk.Validations.of(app).add_plugins(SlurmReachability(), *(pack(app) for pack in packs))
     app.synth()
 
 

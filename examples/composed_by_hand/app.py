@@ -3,7 +3,15 @@
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
-from slurm_cluster import ClusterFoundation, ClusterNetwork, HeadNode, Partition, PortRange, SmokeTest
+from slurm_cluster import (
+    ClusterFoundation,
+    ClusterNetwork,
+    HeadNode,
+    Partition,
+    PortRange,
+    SlurmReachability,
+    SmokeTest,
+)
 
 app = cdk.App()
 stack = cdk.Stack(app, "ByHand")
@@ -27,4 +35,6 @@ Partition(
 )
 test = SmokeTest(stack, "SmokeTest", head_node=head, budget=cdk.Duration.minutes(20))
 cdk.CfnOutput(stack, "Hosts", value=test.hosts)
+# synthesis fails where a connection that Slurm opens is closed
+cdk.Validations.of(app).add_plugins(SlurmReachability())
 app.synth()

@@ -3,7 +3,7 @@
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
-from slurm_cluster import SlurmCluster
+from slurm_cluster import SlurmCluster, SlurmReachability
 
 app = cdk.App()
 network = cdk.Stack(app, "Network")
@@ -30,4 +30,6 @@ cluster = SlurmCluster(
     subnet=vpc.select_subnets(subnet_group_name="Compute").subnets[0],
 )
 cluster.add_partition("cpu", instance_type=ec2.InstanceType("c7i.large"), static_nodes=2)
+# synthesis fails where a connection that Slurm opens is closed
+cdk.Validations.of(app).add_plugins(SlurmReachability())
 app.synth()

@@ -3,7 +3,7 @@
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
-from slurm_cluster import OnUpdate, SlurmCluster
+from slurm_cluster import OnUpdate, SlurmCluster, SlurmReachability
 
 app = cdk.App()
 stack = cdk.Stack(app, "Mixed")
@@ -26,4 +26,6 @@ cluster.add_partition(
     root_volume_size=cdk.Size.gibibytes(64),
 )
 cluster.head_node.metric_status_check_failed().create_alarm(stack, "HeadFailed", threshold=1, evaluation_periods=2)
+# synthesis fails where a connection that Slurm opens is closed
+cdk.Validations.of(app).add_plugins(SlurmReachability())
 app.synth()
