@@ -129,7 +129,7 @@ def through_acls(network: Network, opener: Endpoint, listener: Endpoint, ports: 
 
     Inside of one subnet no network ACL is asked.
     """
-    if opener.subnet is not None and listener.subnet is not None and opener.subnet.id == listener.subnet.id:
+    if len(opener.subnets) == len(listener.subnets) == 1 and opener.subnets[0].id == listener.subnets[0].id:
         return
     for subnet, peer, direction, wanted in (
         (opener, listener, Direction.EGRESS, ports),
@@ -142,14 +142,12 @@ def through_acls(network: Network, opener: Endpoint, listener: Endpoint, ports: 
 
 def _cross(network: Network, subnet: Endpoint, peer: Endpoint, direction: Direction, ports: PortRange) -> AclCrossing:
     unjudged = AclCrossing(subnet=subnet, peer=peer, direction=direction, ports=ports)
-    acl_id = subnet.subnet.acl if subnet.subnet else None
-    if acl_id is None:
-        where = f"the subnet {subnet.subnet.name}" if subnet.subnet else f"the subnet of {subnet.name}"
-        taken = f"the network ACL of {where} admits everything, as a VPC's default one does"
+    if subnet.acl is None:
+        taken = f"the network ACL of subnet {subnet.place} admits everything, as a VPC's default one does"
         return replace(unjudged, assumed=(taken,))
-    acl = network.acls.get(acl_id)
+    acl = network.acls.get(subnet.acl)
     if acl is None or not acl.complete:
-        return replace(unjudged, needs=(f"the entries of network ACL {acl_id}",))
+        return replace(unjudged, needs=(f"the entries of network ACL {subnet.acl}",))
     entries = sorted((item for item in acl.entries if item.direction is direction), key=lambda item: item.number)
     answers = [(entry, _about(entry, peer)) for entry in entries]
     shut = minus([ports], _admitted(answers, ports, doubtful=True))

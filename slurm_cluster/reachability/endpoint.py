@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
 
 from slurm_cluster.reachability.network import Cidr, CidrPeer, GroupPeer, Member, Network, Peer, Subnet
-from slurm_cluster.reachability.values import Id, Token, among, same
+from slurm_cluster.reachability.values import Id, Token, among, same, unique
 
 Answer = bool | str
 """Yes, no, or what one would have to know to tell."""
@@ -29,14 +29,25 @@ class Endpoint:
     Args:
         members: which they are.
         groups: their security groups.
-        subnet: their subnet; None where unknown.
+        subnets: their subnets, where known; more than one only if nothing is known of their network ACLs.
         within: sets of address ranges; each set holds their addresses.
     """
 
     members: tuple[Member, ...]
     groups: tuple[Id, ...]
-    subnet: Subnet | None
+    subnets: tuple[Subnet, ...]
     within: tuple[tuple[Cidr, ...], ...]
+
+    @property
+    def acl(self) -> Id | None:
+        """The network ACL in front of them; None where unknown."""
+        return self.subnets[0].acl if self.subnets else None
+
+    @property
+    def place(self) -> str:
+        """Where they are, in words."""
+        names = [subnet.name for subnet in self.subnets] or [f"that of {self.name}"]
+        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
     @property
     def name(self) -> str:
@@ -50,31 +61,42 @@ class Endpoint:
 
 
 def endpoints(network: Network, members: Sequence[Member]) -> tuple[Endpoint, ...]:
-    """Return the kinds of machines among the members, one for each subnet they may be in."""
-    alike: dict[tuple[tuple[Id, ...], Id | None, object], list[Member]] = {}
+    """Return the kinds of machines among the members."""
+    alike: dict[tuple[object, ...], list[tuple[Member, Subnet | None]]] = {}
+    ranges: dict[tuple[object, ...], tuple[tuple[Cidr, ...], ...]] = {}
     for member in members:
-        for subnet in member.subnets or (None,):
-            alike.setdefault((member.groups, subnet, member.address), []).append(member)
-    return tuple(_endpoint(network, tuple(found), subnet) for (_, subnet, _), found in alike.items())
+        for subnet_id in member.subnets or (None,):
+            subnet = None
+            if subnet_id is not None:
+                subnet = network.subnets.get(subnet_id) or Subnet(id=subnet_id, name=str(subnet_id))
+            within = tuple(_within(network, member, subnet))
+            guarded = subnet if subnet is not None and subnet.acl is not None else None
+            kind = (member.groups, within, guarded)
+            alike.setdefault(kind, []).append((member, subnet))
+            ranges[kind] = within
+    return tuple(
+        Endpoint(
+            members=unique(member for member, _ in found),
+            groups=found[0][0].groups,
+            subnets=unique(subnet for _, subnet in found if subnet is not None),
+            within=ranges[kind],
+        )
+        for kind, found in alike.items()
+    )
 
 
-def _endpoint(network: Network, members: tuple[Member, ...], subnet_id: Id | None) -> Endpoint:
-    first = members[0]
-    subnet = None
-    if subnet_id is not None:
-        subnet = network.subnets.get(subnet_id) or Subnet(id=subnet_id, name=str(subnet_id))
-    within: list[tuple[Cidr, ...]] = []
-    if first.address is not None:
-        within.append((IPv4Network(first.address),))
+def _within(network: Network, member: Member, subnet: Subnet | None) -> Iterator[tuple[Cidr, ...]]:
+    """Yield what is known of an address, the closest first."""
+    if member.address is not None:
+        yield (IPv4Network(member.address),)
     if subnet is not None and subnet.cidr is not None:
-        within.append((subnet.cidr,))
+        yield (subnet.cidr,)
     vpc_id = subnet.vpc if subnet else None
-    for group in first.groups:
+    for group in member.groups:
         vpc_id = vpc_id or (network.groups[group].vpc if group in network.groups else None)
     vpc = network.vpcs.get(vpc_id) if vpc_id is not None else None
     if vpc is not None and vpc.cidrs:
-        within.append(vpc.cidrs)
-    return Endpoint(members=members, groups=first.groups, subnet=subnet, within=tuple(within))
+        yield vpc.cidrs
 
 
 def is_peer(network: Network, peer: Peer, endpoint: Endpoint) -> Answer:
