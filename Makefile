@@ -59,9 +59,10 @@ lint: deps ## ruff, mypy --strict, shellcheck
 	scripts/lint-shell
 
 .PHONY: docs
-docs: deps ## write the generated tables of README.md and docs/compliance.md anew
+docs: deps ## write the generated parts of README.md, docs/compliance.md and docs/reachability.md anew
 	$(PY) -m scripts.readme
 	$(PY) -m scripts.compliance
+	$(PY) -m scripts.reachability_page
 
 .PHONY: bench
 bench: deps ## compare the time of synthesis with that of the same resources declared by hand

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sarif_kit.validate import validation_errors
 
 from slurm_cluster.model.flows import PortRange, SlurmPorts
-from slurm_cluster.reachability import Proof, command_line, live, table
+from slurm_cluster.reachability import Direction, Proof, command_line, live, table
 from slurm_cluster.reachability.fixes import fixes
 from slurm_cluster.reachability.network import Network
 from tests.unit import reachability_proofs
@@ -297,3 +298,38 @@ def test_colours_are_for_terminals_and_change_nothing_else() -> None:
 def test_ports_are_read_alone_and_as_a_range() -> None:
     assert command_line._ports("7000") == PortRange(7000, 7000)
     assert command_line._ports("60001-63000") == PortRange(60001, 63000)
+
+
+def test_missing_acl_entry_of_a_live_account_is_a_command() -> None:
+    [item] = reachability_proofs.proof(closed=["srun-io"]).closed
+    entry = replace(
+        item.missing[0],
+        listener="sg-1",
+        opener="sg-2",
+        direction=Direction.EGRESS,
+        network_acl="acl-0123456789abcdef0",
+        cidr='"10.0.1.0/24"',
+        number=90,
+    )
+    [fix] = fixes([replace(item, missing=(entry,))])
+    assert fix.title == "network ACL acl-0123456789abcdef0: let TCP 1024-65535 out"
+    assert fix.aws_cli() == (
+        "aws ec2 create-network-acl-entry --network-acl-id acl-0123456789abcdef0 --egress --rule-number 90 "
+        "--protocol tcp --port-range From=1024,To=65535 --cidr-block 10.0.1.0/24 --rule-action allow"
+    )
+    [unnumbered] = fixes([replace(item, missing=(replace(entry, number=None),))])
+    assert unnumbered.aws_cli() == ""
+
+
+def test_missing_outbound_rule_belongs_to_the_opener() -> None:
+    [item] = reachability_proofs.proof(closed=["srun-io"]).closed
+    rule = replace(item.missing[0], listener="sg-1", opener="sg-2", direction=Direction.EGRESS)
+    [fix] = fixes([replace(item, missing=(rule,))])
+    assert fix.title == "sg-2: let TCP 1024-65535 out to sg-1"
+    assert fix.aws_cli().startswith("aws ec2 authorize-security-group-egress --group-id sg-2 ")
+    assert "UserIdGroupPairs=[{GroupId=sg-1}]" in fix.aws_cli()
+
+
+def test_template_has_no_command_for_a_live_account() -> None:
+    [fix] = fixes(reachability_proofs.proof(closed=["srun-io"]).closed)
+    assert fix.aws_cli() == ""

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from slurm_cluster.model.flows import PortRange
-from slurm_cluster.reachability import Direction, InputError, live
+from slurm_cluster.reachability import Direction, InputError, command_line, live
 from slurm_cluster.reachability.network import CidrPeer, GroupPeer, GroupRule, Network, PrefixListPeer
 
 if TYPE_CHECKING:
@@ -158,6 +158,42 @@ def test_network_acl_is_that_of_the_subnet(ec2: EC2Client, vpc: str, subnet: str
     assert (entry.allow, entry.direction, entry.protocol) == (False, Direction.INGRESS, "tcp")
     assert (entry.ports, entry.cidr) == (PortRange(32768, 60999), IPv4Network("10.0.0.0/8"))
     assert network.acls[acl].complete
+
+
+def let_in(ec2: EC2Client, group: str, peer: str, first: int, last: int) -> None:
+    ec2.authorize_security_group_ingress(
+        GroupId=group,
+        IpPermissions=[
+            {"IpProtocol": "tcp", "FromPort": first, "ToPort": last, "UserIdGroupPairs": [{"GroupId": peer}]}
+        ],
+    )
+
+
+def test_closed_connection_of_a_running_cluster_is_mended_by_the_command_that_is_shown(
+    ec2: EC2Client, vpc: str, subnet: str, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head_group = ec2.create_security_group(GroupName="head", Description="Slurm's head", VpcId=vpc)["GroupId"]
+    let_in(ec2, head_group, group, 6817, 6817)
+    let_in(ec2, group, head_group, 1024, 65535)
+    let_in(ec2, group, group, 0, 65535)
+    head, *workers = (
+        launch(ec2, subnet, head_group, name="head"),
+        launch(ec2, subnet, group, name="compute-1"),
+        launch(ec2, subnet, group, name="compute-2"),
+    )
+    arguments = ["--instance-ids", head, *workers, "--region", REGION]
+
+    assert command_line.main(arguments) == 1
+    shown = capsys.readouterr().out
+    assert "CLOSED  srun-io" in shown
+    (command,) = (line.strip() for line in shown.splitlines() if line.strip().startswith("aws "))
+    assert command == (
+        f"aws ec2 authorize-security-group-ingress --group-id {head_group} --ip-permissions "
+        f"'IpProtocol=tcp,FromPort=1024,ToPort=65535,UserIdGroupPairs=[{{GroupId={group}}}]'"
+    )
+
+    let_in(ec2, head_group, group, 1024, 65535)
+    assert command_line.main(arguments) == 0
 
 
 def test_terminated_instance_is_no_instance(ec2: EC2Client, subnet: str, group: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 from botocore import xform_name
 
 import app
+from slurm_cluster.reachability import command_line
 from slurm_cluster.rehearsal import cli
 from tests import readme_repository
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = DOCUMENTS["README.md"]
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-LANGUAGES = ("python", "console", "text")
+LANGUAGES = ("python", "console", "text", "yaml")
 # typed on the cluster; the rehearsal runs these programs there
 NODE_COMMANDS = {"sinfo", "srun", "scontrol", "systemctl", "journalctl", "timedatectl"}
 
@@ -118,8 +119,10 @@ def check_make(arguments: list[str]) -> None:
 
 
 def check_python(arguments: list[str]) -> None:
-    assert arguments[:2] == ["-m", "slurm_cluster.rehearsal"]
-    assert cli._parser().parse_args(arguments[2:]).command
+    option, module, *others = arguments
+    assert option == "-m"
+    parsers = {"slurm_cluster.rehearsal": cli._parser(), "slurm_cluster.reachability": command_line._parser()}
+    parsers[module].parse_args(others)
 
 
 def check_aws(arguments: list[str]) -> None:
