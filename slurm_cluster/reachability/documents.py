@@ -38,14 +38,17 @@ def _function(loader: Any, suffix: str, node: yaml.Node) -> Any:
 
 
 def _mapping(loader: Any, node: yaml.MappingNode) -> Document:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        name = str(key.value)
+        if name in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} is there twice", key.start_mark)
+        seen.add(name)
+    # keys taken over by "<<" come first, so that own ones replace them
     loader.flatten_mapping(node)
-    found: Document = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if key in found:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
+    return {
+        loader.construct_object(key, deep=True): loader.construct_object(value, deep=True) for key, value in node.value
+    }
 
 
 _Loader.add_multi_constructor("!", _function)
