@@ -12,6 +12,9 @@ from slurm_cluster.reachability.places import rule_name
 from slurm_cluster.reachability.proof import Direction, FlowProof, Proof, RuleUse, Status
 
 _WIDTH = 110
+_MEMBERS = 6
+"""Machines of a role that are shown; JSON lists all."""
+
 _NAMES = {Role.HEAD: "head", Role.WORKER: "worker"}
 _COLOURS = {"CLOSED": "31", "UNKNOWN": "33", "open": "32"}
 
@@ -73,10 +76,16 @@ def _roles(proof: Proof) -> Iterator[str]:
         ("head", proof.roles.head, proof.roles.head_members),
         ("workers", proof.roles.workers, proof.roles.worker_members),
     ):
-        text = ", ".join(groups) + (f"   ({', '.join(members)})" if members else "")
+        text = ", ".join(groups) + (f"   ({_few(members)})" if members else "")
         yield from _wrapped(text, first=f"  {name:9}", rest=" " * 11)
     for sentence in proof.roles.guessed:
         yield from _wrapped(sentence, first="  guessed: ", rest=" " * 11)
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = names if len(names) <= _MEMBERS else names[: _MEMBERS - 1]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _flows(proof: Proof) -> Iterator[str]:

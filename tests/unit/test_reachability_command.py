@@ -284,6 +284,13 @@ def test_one_rule_for_all_of_tcp_stands_for_the_narrower_ones_of_its_groups() ->
     ]
 
 
+def test_machines_of_a_large_cluster_are_counted() -> None:
+    proof = reachability_proofs.proof()
+    large = replace(proof, roles=replace(proof.roles, worker_members=tuple(f"Worker{n}" for n in range(1, 201))))
+    shown = table.render(large, title="x")
+    assert "(Worker1, Worker2, Worker3, Worker4, Worker5 and 195 more)" in shown
+
+
 def test_colours_are_for_terminals_and_change_nothing_else() -> None:
     proof = reachability_proofs.proof(closed=["srun-io"], unknown=["mpi"], wider=[SSH])
     plain, coloured = (table.render(proof, title="x", colour=colour) for colour in (False, True))
