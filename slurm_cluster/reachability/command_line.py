@@ -122,8 +122,13 @@ def _proof(arguments: argparse.Namespace) -> Proof:
     if arguments.templates:
         templates = load(arguments.templates, dict(arguments.parameter))
         return prove(templates, head=head, workers=workers, ports=ports)
-    # boto3 is there only for those who look at an account
-    from slurm_cluster.reachability import live
+    try:
+        # templates need no boto3
+        from slurm_cluster.reachability import live
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{error.name} is not installed, which asks AWS: pip install boto3, or give templates"
+        ) from error
 
     network = live.read(stack=arguments.stack, instance_ids=arguments.instance_ids or (), region=arguments.region)
     return prove_network(network, head=head, workers=workers, ports=ports)

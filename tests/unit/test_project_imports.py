@@ -92,3 +92,12 @@ def test_constructs_never_import_the_rehearsal_or_cdk_nag() -> None:
 
 def test_user_data_is_rendered_without_aws_cdk() -> None:
     assert [module for module in imported(PACKAGE / "user_data.py") if is_within(module, CDK)] == []
+
+
+def test_proof_needs_no_cdk_and_only_its_live_part_needs_aws() -> None:
+    folder = PACKAGE / "reachability"
+    allowed = {"slurm_cluster.model", "slurm_cluster.reachability", "yaml"}
+    assert list(folder.rglob("*.py"))
+    others = [item for item in offenders(folder, allowed) if not item.startswith("slurm_cluster/reachability/live.py")]
+    assert others == []
+    assert offenders(folder, allowed | AWS) == []

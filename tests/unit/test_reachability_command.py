@@ -273,6 +273,18 @@ def test_it_runs_as_a_module_without_aws_cdk(write: Path) -> None:
     assert "Exit status: 0 if every connection is let through" in done.stdout
 
 
+def test_live_account_without_boto3_says_what_to_install() -> None:
+    program = "import sys; sys.modules['boto3'] = None; from slurm_cluster.reachability.command_line import main"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}; sys.exit(main(['--stack', 's']))"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "boto3 is not installed, which asks AWS: pip install boto3, or give templates" in done.stderr
+
+
 def test_one_rule_for_all_of_tcp_stands_for_the_narrower_ones_of_its_groups() -> None:
     found = fixes(reachability_proofs.proof(closed=[flow.id for flow in FLOWS]).closed)
     assert [(fix.rule.listener, str(fix.rule.ports), [flow.id for flow in fix.flows]) for fix in found] == [
