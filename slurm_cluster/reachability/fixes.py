@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slurm_cluster.model.flows import ALL_TCP, Flow
+from slurm_cluster.model.flows import ALL_TCP, Flow, PortRange
 from slurm_cluster.reachability.proof import Direction, FlowProof, MissingRule
 
 
@@ -22,8 +22,9 @@ class Fix:
         """What it does, in a line."""
         rule = self.rule
         if rule.network_acl:
-            way = "in" if rule.direction is Direction.INGRESS else "out"
-            return f"network ACL {rule.network_acl}: let TCP {rule.ports} {way}"
+            way, towards = ("in", "from") if rule.direction is Direction.INGRESS else ("out", "to")
+            where = f" {towards} {self._addresses}" if self._addresses else ""
+            return f"network ACL {rule.network_acl}: let TCP {rule.ports} {way}{where}"
         if rule.direction is Direction.EGRESS:
             return f"{rule.opener}: let TCP {rule.ports} out to {rule.listener}"
         return f"{rule.listener}: let TCP {rule.ports} in from {rule.opener}"
@@ -43,38 +44,53 @@ class Fix:
         )
         return f"aws ec2 authorize-security-group-{rule.direction} --group-id {holder} --ip-permissions '{permission}'"
 
+    @property
+    def _addresses(self) -> str:
+        """The addresses of a network ACL's entry; empty where only the deployment knows them."""
+        value = json.loads(self.rule.cidr) if self.rule.cidr else None
+        return value if isinstance(value, str) else ""
+
     def _acl_entry(self) -> str:
         rule = self.rule
-        cidr = json.loads(rule.cidr) if rule.cidr else None
-        if not (rule.network_acl.startswith("acl-") and isinstance(cidr, str) and rule.number is not None):
+        if not (rule.network_acl.startswith("acl-") and self._addresses and rule.number is not None):
             return ""
         return (
             f"aws ec2 create-network-acl-entry --network-acl-id {rule.network_acl} --{rule.direction} "
             f"--rule-number {rule.number} --protocol tcp --port-range From={rule.ports.first},To={rule.ports.last} "
-            f"--cidr-block {cidr} --rule-action allow"
+            f"--cidr-block {self._addresses} --rule-action allow"
         )
 
 
 def fixes(proofs: Iterable[FlowProof]) -> tuple[Fix, ...]:
     """Return the rules that open the given flows, each once, with the flows that need it.
 
-    A rule for all of TCP stands for the narrower ones between the same groups. No other range stands for one inside it,
-    as in ``slurm_cluster.model.flows.rules``: narrowing the srun ports later takes no daemon's port away.
+    Between the same groups, a rule for all of TCP stands for the narrower ones. No other range stands for one inside
+    it, as in ``slurm_cluster.model.flows.rules``: narrowing the srun ports later takes no daemon's port away. In a
+    network ACL, which has few entries, every range stands for those inside it.
     """
     missing = [rule for proof in proofs for rule in proof.missing]
-    everything = {_place(rule) for rule in missing if rule.ports == ALL_TCP}
-    chosen: dict[tuple[object, ...], list[MissingRule]] = {}
+    served: dict[tuple[object, ...], list[MissingRule]] = {}
+    chosen: dict[tuple[object, ...], MissingRule] = {}
     for rule in missing:
-        place = _place(rule)
-        chosen.setdefault((place, ALL_TCP if place in everything else rule.ports), []).append(rule)
+        wide = max((other for other in missing if _stands_for(other, rule)), key=lambda other: _size(other.ports))
+        key = (*_place(wide), wide.ports)
+        chosen.setdefault(key, wide)
+        served.setdefault(key, []).append(rule)
     return tuple(
-        Fix(
-            rule=next(rule for rule in group if rule.ports == ports),
-            flows=tuple(dict.fromkeys(rule.flow for rule in group)),
-        )
-        for (_, ports), group in chosen.items()
+        Fix(rule=rule, flows=tuple(dict.fromkeys(item.flow for item in served[key]))) for key, rule in chosen.items()
     )
 
 
+def _stands_for(wide: MissingRule, rule: MissingRule) -> bool:
+    if _place(wide) != _place(rule):
+        return False
+    return wide.ports in (rule.ports, ALL_TCP) or (bool(wide.network_acl) and rule.ports in wide.ports)
+
+
+def _size(ports: PortRange) -> int:
+    return ports.last - ports.first
+
+
 def _place(rule: MissingRule) -> tuple[object, ...]:
-    return rule.template, rule.direction, rule.listener, rule.opener, rule.network_acl, rule.cidr
+    ends = (rule.network_acl, rule.cidr) if rule.network_acl else (rule.listener, rule.opener)
+    return rule.template, rule.direction, *ends

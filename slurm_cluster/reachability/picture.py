@@ -182,7 +182,7 @@ def _outsiders(uses: Sequence[RuleUse], top: int) -> Iterator[str]:
         for x, kind, text in ((_MARGIN, "outside", rule.peer), (_RIGHT, "box", rule.group)):
             yield f'<rect class="{kind}" x="{x}" y="{y + 8}" width="{_BOX}" height="30" rx="6"/>'
             yield f'<text x="{x + 12}" y="{y + 27}">{_fitting(text, _BOX_LETTERS)}</text>'
-        yield f'<text x="{_LEFT + 18}" y="{y + 16}">{_fitting(f"{ports}   {rule_name(rule)}", _LANE_LETTERS)}</text>'
+        yield f'<text x="{_LEFT + 18}" y="{y + 16}">{_fitting(f"{ports} by {rule_name(rule)}", _LANE_LETTERS)}</text>'
         yield from _arrow(y + 24, rightwards=True)
         yield (f'<text class="quiet" x="{_LEFT + 18}" y="{y + 40}">{_fitting(not_needed(use), _LANE_LETTERS)}</text>')
         yield "</g>"

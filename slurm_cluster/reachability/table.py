@@ -34,7 +34,7 @@ def render(proof: Proof, *, title: str, colour: bool = False) -> str:
         # what to do comes before why
         list(_to_add(fixes(proof.closed))),
         *(list(_closed(item)) for item in proof.closed),
-        *(list(_unknown(item)) for item in proof.unknown),
+        list(_unknown(proof)),
         list(_wider(proof.wider)),
         list(_assumed(proof)),
     ]
@@ -128,11 +128,14 @@ def _to_add(found: Sequence[Fix]) -> Iterator[str]:
                 yield textwrap.indent(code.rstrip(), " " * 7)
 
 
-def _unknown(item: FlowProof) -> Iterator[str]:
-    flow = item.flow
-    yield f"UNKNOWN  {flow.id}: {way(flow)}, TCP {flow.ports}"
-    for need in item.needs:
-        yield from _wrapped(need, first="  to know    ", rest=" " * 13)
+def _unknown(proof: Proof) -> Iterator[str]:
+    if not proof.unknown:
+        return
+    yield "UNKNOWN  To decide, one must know"
+    for need in dict.fromkeys(need for item in proof.unknown for need in item.needs):
+        yield from _wrapped(need, first="  - ", rest="    ")
+        decides = ", ".join(item.flow.id for item in proof.unknown if need in item.needs)
+        yield from _wrapped(f"(for {decides})", first="    ", rest="     ")
 
 
 def _wider(uses: Sequence[RuleUse]) -> Iterator[str]:

@@ -331,13 +331,33 @@ def test_missing_acl_entry_of_a_live_account_is_a_command() -> None:
         number=90,
     )
     [fix] = fixes([replace(item, missing=(entry,))])
-    assert fix.title == "network ACL acl-0123456789abcdef0: let TCP 1024-65535 out"
+    assert fix.title == "network ACL acl-0123456789abcdef0: let TCP 1024-65535 out to 10.0.1.0/24"
     assert fix.aws_cli() == (
         "aws ec2 create-network-acl-entry --network-acl-id acl-0123456789abcdef0 --egress --rule-number 90 "
         "--protocol tcp --port-range From=1024,To=65535 --cidr-block 10.0.1.0/24 --rule-action allow"
     )
     [unnumbered] = fixes([replace(item, missing=(replace(entry, number=None),))])
     assert unnumbered.aws_cli() == ""
+
+
+def test_entry_of_a_network_acl_stands_for_those_inside_it() -> None:
+    items = reachability_proofs.proof(closed=["srun-io", "node-rpc"]).closed
+    found = fixes(
+        replace(
+            item,
+            missing=(replace(item.missing[0], network_acl="Acl", cidr='"10.0.0.0/24"', direction=Direction.INGRESS),),
+        )
+        for item in items
+    )
+    assert [(str(fix.rule.ports), [flow.id for flow in fix.flows]) for fix in found] == [
+        ("1024-65535", ["node-rpc", "srun-io"])
+    ]
+
+
+def test_what_one_must_know_is_said_once() -> None:
+    shown = table.render(reachability_proofs.proof(unknown=["message-tree", "mpi"]), title="x")
+    assert shown.count("the rules of the imported group ComputeGroup") == 1
+    assert "(for message-tree, mpi)" in shown
 
 
 def test_missing_outbound_rule_belongs_to_the_opener() -> None:
