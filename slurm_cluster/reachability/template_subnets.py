@@ -108,13 +108,14 @@ def _associations(stacks: list[Stack]) -> dict[Id, Id]:
 
 def _entry(found: Mapping[str, Any], where: str) -> AclEntry:
     protocol = protocol_name(found.get("Protocol", "-1"))
-    limits = found.get("PortRange") or {}
+    # with protocol -1, all ports are meant, whatever is given
+    limits = found.get("PortRange") or {} if protocol != "-1" else {}
     return AclEntry(
         number=int(text_of(found.get("RuleNumber", 0))),
         allow=text_of(found.get("RuleAction")).lower() == "allow",
         direction=Direction.EGRESS if text_of(found.get("Egress", "false")).lower() == "true" else Direction.INGRESS,
         protocol=protocol,
-        ports=None if protocol == "-1" else ports(limits.get("From"), limits.get("To"), where),
+        ports=ports(limits.get("From"), limits.get("To"), where) if limits or protocol in ("tcp", "udp") else None,
         cidr=cidr(found.get("CidrBlock", found.get("Ipv6CidrBlock", "::/0")), where),
     )
 
