@@ -67,21 +67,22 @@ def other_configurations(lines: Lines, started: Mapping[str, float]) -> dict[str
 
     Args:
         lines: what slurmctld logged.
-        started: when each node's slurmd was started, seconds since the epoch.
+        started: when each node's slurmd was started, seconds since the epoch; of others nothing is said.
     """
     found = {}
     for when, line in lines:
         said = _OTHER_CONF.search(line)
         # slurmd starts a moment before it registers, and both times are cut to seconds
-        if said and when >= started.get(said[1], 0) - 2:
+        if said and said[1] in started and when >= started[said[1]] - 2:
             found[said[1]] = said[0]
     return found
 
 
 def of_job(lines: Lines, job: str, node: str) -> list[str]:
-    """Return the errors that were logged of a job, or of its node by name."""
+    """Return the errors that were logged of a job, or of its node by name; its configuration is another matter."""
     about = re.compile(rf"JobId={job}\b|\b{re.escape(node)}\b")
-    return [line[:_LINE_LENGTH] for _, line in lines if about.search(line) and "error" in line.lower()]
+    errors = [line for _, line in lines if about.search(line) and "error" in line.lower()]
+    return [line[:_LINE_LENGTH] for line in errors if not _OTHER_CONF.search(line)]
 
 
 def holding(

@@ -208,10 +208,11 @@ class Doctor:
         head["refused"] = controller_log.holding(found, started, serving, time.time())
         head["other_conf"] = controller_log.other_configurations(lines, started)
 
-    def _lines(self) -> list[tuple[float, str]]:
-        """Return what slurmctld has logged in a day."""
+    def _lines(self, since: float = 0.0) -> list[tuple[float, str]]:
+        """Return what slurmctld has logged in a day, or since a time."""
+        seconds = min(_LOG_SECONDS, time.time() - since)
         try:
-            return slurm_facts.log_lines(self._run, "slurmctld", self._log_file, seconds=_LOG_SECONDS)
+            return slurm_facts.log_lines(self._run, "slurmctld", self._log_file, seconds=seconds)
         except (CommandError, OSError):
             return []
 
@@ -314,7 +315,7 @@ class Doctor:
         meet = {"meeting": met, "names": {name: probe_facts.resolve(self._run, name) for name in dict.fromkeys(names)}}
         found: dict[str, Any] = {f"facts:{HEAD}": head, f"meet:{HEAD}": meet}
         for name, visit in visits.items():
-            log = controller_log.of_job(self._lines(), visit.job, name) if visit.how == "failed" else []
+            log = controller_log.of_job(self._lines(visit.submitted), visit.job, name) if visit.how == "failed" else []
             found[f"visit:{name}"] = {"how": visit.how, "why": visit.why, "job": visit.job, "log": log}
             # an address is known of it although it says nothing
             facts, there = {"address": seen[name]["where"]}, {}

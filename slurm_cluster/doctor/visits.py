@@ -55,6 +55,7 @@ class Visit:
             ended without; ``not`` where there was none.
         why: for the last three.
         job: its id, empty for none.
+        submitted: before its job was submitted, seconds since the epoch; 0 for none.
         started: when it started by slurmctld's clock, seconds since the epoch; 0 if unknown.
         answer: what ``worker.examine`` found.
         received: when the answer had come.
@@ -63,6 +64,7 @@ class Visit:
     how: str
     why: str = ""
     job: str = ""
+    submitted: float = 0.0
     started: float = 0.0
     answer: Mapping[str, Any] | None = None
     received: float = 0.0
@@ -166,7 +168,7 @@ class Visits:
 
     def _listen(self, node: str, job: str) -> Visit:
         """Follow a job until it has answered, ended, or used up its time."""
-        found = Visit(how="not", why="its job did not start", job=job)
+        found = Visit(how="not", why="its job did not start", job=job, submitted=time.time() - _COMMAND_SECONDS)
         began = time.monotonic()
         parts: dict[int, str] = {}
         while not self._over:

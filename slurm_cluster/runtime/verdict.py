@@ -48,6 +48,12 @@ _DAEMON_DOWN = (Code.SLURMCTLD_DOWN, Code.SLURMD_DOWN)
 _SYMPTOMS = (Code.NODE_DOWN, Code.JOB_LAUNCH_FAILED, Code.WORKER_SILENT)
 """What follows from other faults, and stands by itself only where none of those was found."""
 
+_FELT_EVERYWHERE = (
+    *(Code.SLURMCTLD_DOWN, Code.MUNGE_DOWN, Code.MUNGE_KEY_DIFFERS, Code.CLOCK_DIFFERS, Code.HOST_FIREWALL),
+    Code.NAME_DOES_NOT_RESOLVE,
+)
+"""What on the head takes the nodes with it."""
+
 _NO_CAUSE = (Code.NODE_DRAINED, Code.SSM_AGENT_DOWN, Code.SRUN_PORTS_EXHAUSTED, Code.CONFIG_DIFFERS, *_SYMPTOMS)
 """What does not take a node down."""
 
@@ -67,8 +73,12 @@ def _explained(verdict: Verdict, found: list[Verdict]) -> bool:
         return any((item.code, item.node) == (Code.DAEMON_START_FAILED, verdict.node) for item in found)
     if verdict.code not in _SYMPTOMS:
         return False
-    causes = [item for item in found if item.code not in _NO_CAUSE]
-    return any(item.node in (verdict.node, HEAD) or item.code.endswith("-blocked") for item in causes)
+    return any(
+        item.code.endswith("-blocked")
+        or (item.node == verdict.node and item.code not in _NO_CAUSE)
+        or (item.node == HEAD and item.code in _FELT_EVERYWHERE)
+        for item in found
+    )
 
 
 def diagnose(evidence: Evidence) -> Verdict:

@@ -123,21 +123,55 @@ class HandMadeCluster:
         user = ["setpriv", "--reuid", "munge", "--regid", "munge", "--clear-groups"]
         machine.check([*user, *wrapper, "munged", "--force"])
 
+    def restart_slurmd(self, worker: LabMachine) -> None:
+        """Start a worker's slurmd anew."""
+        worker.run(["pkill", "-x", "slurmd"], timeout=10)
+        worker.run(["sh", "-c", "while pgrep -x slurmd; do sleep 0.1; done"], timeout=20)
+        worker.check(["slurmd"])
+
     def await_idle(self) -> None:
-        """Wait until every worker can take a job.
+        """Wait until every worker can take a job; see ``await_state``."""
+        self.await_state("idle")
+
+    def await_state(self, wanted: str) -> None:
+        """Wait until every worker is in one state.
 
         Raises:
-            RuntimeError: not all are idle in time; with the ends of the daemons' logs.
+            RuntimeError: not all are in time; with the ends of the daemons' logs.
         """
         deadline = time.monotonic() + _IDLE_SECONDS
         states: list[str] = []
         while time.monotonic() < deadline:
             states = self.head.run(["sinfo", "--noheader", "--Node", "--format=%T"], timeout=60).stdout.split()
-            if states and set(states) == {"idle"}:
+            if states and set(states) == {wanted}:
                 return
             time.sleep(0.2)
         logs = [machine.read(f"/var/log/slurm/slurm{end}.log")[-2000:] for machine, end in self._daemons()]
         raise RuntimeError(f"the workers are {states} after {_IDLE_SECONDS:.0f} s: {' '.join(logs)}")
+
+    @contextmanager
+    def unplugged(self, machine: LabMachine) -> Iterator[None]:
+        """Take a machine off the network until the block ends."""
+        self._switch.network(["ip", "link", "set", machine.name, "down"])
+        try:
+            yield
+        finally:
+            self._switch.network(["ip", "link", "set", machine.name, "up"])
+
+    @contextmanager
+    def running(self, machine: LabMachine, argv: Sequence[str], *, until: str) -> Iterator[None]:
+        """Run a program on a machine until the block ends, which begins when the program has printed ``until``."""
+        # what enters a process namespace does so by a child, which would stay
+        mortal = ["setpriv", "--pdeathsig", "KILL", *argv]
+        with subprocess.Popen(machine.command(mortal), stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                said = process.stdout.readline().strip()
+                if said != until:
+                    raise RuntimeError(f"{machine.name}: {argv} said {said!r} instead of {until!r}")
+                yield
+            finally:
+                process.kill()
 
     def _daemons(self) -> Iterator[tuple[LabMachine, str]]:
         yield self.head, "ctld"

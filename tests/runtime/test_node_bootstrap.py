@@ -211,6 +211,7 @@ def test_the_command_does_not_import_what_lies_in_the_current_directory(tmp_path
     (trap / "__init__.py").write_text("raise SystemExit('the wrong one')")
     assert bundle.write_command(command=command, install_dir=install)
     assert not bundle.write_command(command=command, install_dir=install)
+    assert "-m slurm_cluster.doctor" in command.with_name("slurm-doctor").read_text()
     done = subprocess.run([command, "apply"], cwd=trap.parent, capture_output=True, text=True, check=False)
     assert done.stdout == "the right one apply\n", done.stderr
 

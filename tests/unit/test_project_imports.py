@@ -53,6 +53,7 @@ def offenders(folder: Path, allowed: set[str]) -> list[str]:
     [
         ("model", {"slurm_cluster.model"}),
         ("runtime/node", {"slurm_cluster.model", "slurm_cluster.runtime.node"} | AWS),
+        ("doctor", {"slurm_cluster.model", "slurm_cluster.doctor", "slurm_cluster.runtime.node"} | VERDICTS),
         ("runtime/functions", {"slurm_cluster.model", "slurm_cluster.runtime.functions"} | VERDICTS | AWS),
     ],
 )

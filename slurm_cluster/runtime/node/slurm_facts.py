@@ -37,8 +37,8 @@ def local_settings(path: Path) -> dict[str, str]:
     found = {}
     for line in meaningful(path.read_text(errors="replace")):
         key, _, value = line.partition("=")
-        if key.lower() not in ("nodename", "partitionname", "nodeset", "downnodes"):
-            found[key] = value
+        if key.strip().lower() not in ("nodename", "partitionname", "nodeset", "downnodes"):
+            found[key.strip()] = value.strip()
     return found
 
 
@@ -126,9 +126,14 @@ def daemon(run: Runner, name: str, *, process: str = "", log: str = "") -> dict[
 
 
 def process_state(name: str, proc: Path = Path("/proc")) -> str:
-    """Return the state letter of the first process of that name, see proc(5); empty if there is none."""
+    """Return the state letter of the first process of that name, see proc(5); empty if there is none.
+
+    Those inside containers are another machine's.
+    """
     for status in sorted(proc.glob("[0-9]*/stat")):
         try:
+            if _namespace(status.parent) not in ("", _namespace(proc / "self")):
+                continue
             command, _, rest = status.read_text(errors="replace").partition("(")[2].rpartition(")")
         except OSError:
             continue  # it has ended
@@ -136,6 +141,14 @@ def process_state(name: str, proc: Path = Path("/proc")) -> str:
         if command in (name, f"{name}-wlm"):
             return rest.split()[0]
     return ""
+
+
+def _namespace(process: Path) -> str:
+    """Return the process namespace of a process, empty where only its owner may know."""
+    try:
+        return str((process / "ns" / "pid").readlink())
+    except PermissionError:
+        return ""
 
 
 def log_lines(run: Runner, daemon: str, path: str, *, seconds: float) -> list[tuple[float, str]]:
