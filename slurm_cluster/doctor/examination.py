@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import base64
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm_cluster.doctor import controller_log, peers, table
+from slurm_cluster.doctor.account import Inquiry
 from slurm_cluster.doctor.collector import Collector
+from slurm_cluster.doctor.head import Head
 from slurm_cluster.doctor.table import Node
-from slurm_cluster.doctor.visits import Visit, Visits
-from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, SlurmPorts
+from slurm_cluster.doctor.visits import Limits, Visit, Visits
 from slurm_cluster.runtime import probe_plan
 from slurm_cluster.runtime.evidence import HEAD, Evidence, Machine
 from slurm_cluster.runtime.node import host_facts, identity, probe_connections, probe_facts, slurm_facts
-from slurm_cluster.runtime.node.commands import CommandError, Runner
-from slurm_cluster.runtime.node.probe_connections import Target, connect
+from slurm_cluster.runtime.node.commands import Runner
+from slurm_cluster.runtime.node.probe_connections import Target
 
-FACT_SECONDS = 18.0
 PEER_SECONDS = 20.0
+RESOLVE_SECONDS = 6.0
+BUDGET_SECONDS = 85.0
+"""For all of it; what is left of it after the head was asked is the workers'."""
+
 WINDOW_SECONDS = 8
 """How long each worker listens and tries; jobs that are submitted together start within a second or two."""
 
 LEAST_OVERLAP_SECONDS = 5
 _MOST_PEERS = 64
-_LOG_SECONDS = 86_400
-_STATE_DIRECTORY = "/var/lib/slurm/slurmctld"
 _CONF_LENGTH = 40_000
 
 
@@ -63,6 +63,7 @@ class Examination:
         not_seen: nodes that were left out because there are so many.
         seconds: how long each fact took, by its id.
         root: whether root asked.
+        refused_packets: those that flow logs have, see ``account.refused``, or why none could be read.
     """
 
     evidence: Evidence
@@ -71,6 +72,7 @@ class Examination:
     not_seen: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     root: bool = True
+    refused_packets: Sequence[Mapping[str, Any]] | str = "not asked"
 
 
 class Doctor:
@@ -84,108 +86,50 @@ class Doctor:
     def __init__(self, run: Runner, options: Options) -> None:
         self._run = run
         self._options = options
-        self._seconds: dict[str, float] = {}
-        self._root = os.geteuid() == 0
+        self._began = time.monotonic()
 
     def examine(self) -> Examination:
         """Go round once."""
-        settings = self._settings()
-        self._ports = ports = slurm_facts.ports(settings)
-        head = self._head(settings, ports)
-        nodes = self._nodes
-        shown = table.in_order(nodes.values(), self._options.nodes)
-        local = set(head["addresses"] if isinstance(head["addresses"], list) else ())
-        self._peers(head, shown[:_MOST_PEERS], ports)
-        peers_found: dict[str, Any] = head["peers"]
-        shown = [node for node in shown[:_MOST_PEERS] if peers_found[node.name]["where"] not in local | {"127.0.0.1"}]
-        self._log(head, settings, nodes)
-        head["address"] = self._own_address(peers_found)
-        visits, met = self._visit_all(head, settings, ports, shown)
-        answers = self._answers(head, visits, met, peers_found, nodes)
-        machines = {name: Machine(instance_id="") for name in (HEAD, *(node.name for node in shown))}
-        evidence = Evidence(
-            machines=machines, groups={}, ports=ports, answers=answers, foreign=not identity.IDENTITY_FILE.exists()
-        )
+        self._head = Head(self._run, self._options.user)
+        head = self._head.facts()
+        nodes = self._head.nodes
+        shown = table.in_order(nodes.values(), self._options.nodes)[:_MOST_PEERS]
+        self._look_at_peers(head, shown)
+        seen: dict[str, Any] = head["peers"]
+        local = {"127.0.0.1", *(head["addresses"] if isinstance(head["addresses"], list) else ())}
+        shown = [node for node in shown if seen[node.name]["where"] not in local]
+        head |= self._head.logged(seen)
+        head["address"] = self._own_address(seen)
+        names = {item["where"]: name for name, item in seen.items() if item["where"]}
+        inquiry = Inquiry({**names, **({head["address"]: HEAD} if head["address"] else {})})
+        visits, met = self._visit_all(head, shown)
+        answers = self._answers(head, visits, met)
+        known = inquiry.instances()
+        machines = {
+            name: Machine(instance_id=known.get(name, {}).get("id", ""), state=known.get(name, {}).get("state", ""))
+            for name in (HEAD, *(node.name for node in shown))
+        }
+        foreign = not identity.IDENTITY_FILE.exists()
         return Examination(
-            evidence=evidence,
+            evidence=Evidence(machines=machines, groups={}, ports=self._head.ports, answers=answers, foreign=foreign),
             nodes=nodes,
             visits=visits,
             not_seen=max(0, len(nodes) - len(shown)),
-            seconds=self._seconds,
-            root=self._root,
+            seconds=self._head.seconds,
+            root=self._head.root,
+            refused_packets=inquiry.refused_packets(),
         )
 
-    def _settings(self) -> dict[str, str]:
-        """Return slurmctld's settings, or what slurm.conf says where it does not answer."""
-        try:
-            found = slurm_facts.settings(self._run)
-        except CommandError:
-            found = {}
-        self._answered = bool(found)
-        if found:
-            return found
-        try:
-            return slurm_facts.local_settings(slurm_facts.slurm_conf())
-        except OSError:
-            return {}
+    def _resolution(self, name: str) -> Callable[[], dict[str, Any]]:
+        return lambda: probe_facts.resolve(self._run, name)
 
-    def _gather(self, asked: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
-        return probe_facts.gather({name: self._timed(name, fact) for name, fact in asked.items()}, seconds=seconds)
-
-    def _timed(self, name: str, fact: Callable[[], Any]) -> Callable[[], Any]:
-        def timed() -> Any:
-            began = time.monotonic()
-            try:
-                return fact()
-            finally:
-                self._seconds[name] = round(time.monotonic() - began, 2)
-
-        return timed
-
-    def _head(self, settings: Mapping[str, str], ports: SlurmPorts) -> dict[str, Any]:
-        """Return what the head says of itself."""
-        run = self._run
-        log = slurm_facts.value(settings, "SlurmctldLogFile")
-        state = slurm_facts.value(settings, "StateSaveLocation") or _STATE_DIRECTORY
-        paths = [state, "/tmp", "/var/log", "/"]  # noqa: S108 - looked at, not used
-        narrow = ports.srun if ports.srun != UNPRIVILEGED_TCP else None
-        self._nodes: dict[str, Node] = {}
-
-        def nodes() -> dict[str, dict[str, str]]:
-            self._nodes = table.read(run) if self._answered else {}
-            return {name: {**asdict(node.state), "version": node.version} for name, node in self._nodes.items()}
-
-        facts: dict[str, Callable[[], Any]] = {
-            "hostname": socket.gethostname,
-            "addresses": host_facts.addresses,
-            "time": time.time,
-            "status": probe_facts.status,
-            "disks": lambda: host_facts.disks(paths),
-            "hung": host_facts.hung,
-            "read_only": lambda: host_facts.read_only(paths),
-            "munge": lambda: slurm_facts.daemon(run, "munge", process="munged"),
-            "slurm": lambda: slurm_facts.daemon(run, "slurmctld", log=log),
-            "controller": lambda: " is UP" in run(["scontrol", "ping"], check=False, timeout=FACT_SECONDS - 2).stdout,
-            "nodes": nodes,
-            "credential": lambda: probe_facts.encode(run) if self._root else _encode(run),
-            "configuration": lambda: slurm_facts.configuration(run),
-            "debug_flags": lambda: slurm_facts.value(settings, "DebugFlags"),
-            "slurm_version": lambda: slurm_facts.value(settings, "SLURM_VERSION"),
-            "slurmdbd": lambda: _slurmdbd(settings),
-            "ssm_agent": lambda: probe_facts.ssm_agent(run),
-            "head_host": lambda: _head_host(settings),
-        }
-        if narrow is not None:
-            facts["srun_ports"] = lambda: host_facts.free_ports(narrow)
-        return self._gather(facts, FACT_SECONDS)
-
-    def _peers(self, head: dict[str, Any], nodes: Sequence[Node], ports: SlurmPorts) -> None:
-        others = probe_plan.listen_ports(SlurmPorts(srun=_dialled(ports)))
+    def _look_at_peers(self, head: dict[str, Any], nodes: Sequence[Node]) -> None:
+        others, slurmd = self._listen_ports(), self._head.ports.slurmd
 
         def look(node: Node) -> Callable[[], dict[str, Any]]:
-            return lambda: peers.look(node.state.address or node.name, node.state.state, ports.slurmd, others)
+            return lambda: peers.look(node.state.address or node.name, node.state.state, slurmd, others)
 
-        found = self._gather({f"peer {node.name}": look(node) for node in nodes}, PEER_SECONDS)
+        found = self._head.gather({f"peer {node.name}": look(node) for node in nodes}, PEER_SECONDS)
         # an error is one of time: then nothing is known of the node but its name
         head["peers"] = {
             node.name: peers.unseen(node.state.address, node.state.state) if _failed(item) else item
@@ -195,26 +139,9 @@ class Doctor:
             name: item["alive"] for name, item in head["peers"].items() if item["alive"]
         }
 
-    def _log(self, head: dict[str, Any], settings: Mapping[str, str], nodes: Mapping[str, Node]) -> None:
-        self._log_file = slurm_facts.value(settings, "SlurmctldLogFile")
-        lines = self._lines()
-        names: dict[str, str] = {}
-        for name, node in nodes.items():
-            where = head["peers"].get(name, {}).get("where", "")
-            names |= {known: name for known in (name, node.state.host, node.state.address, where) if known}
-        serving = {name for name, node in nodes.items() if node.state.serves}
-        started = {name: node.started for name, node in nodes.items()}
-        found = controller_log.refused(lines, names)
-        head["refused"] = controller_log.holding(found, started, serving, time.time())
-        head["other_conf"] = controller_log.other_configurations(lines, started)
-
-    def _lines(self, since: float = 0.0) -> list[tuple[float, str]]:
-        """Return what slurmctld has logged in a day, or since a time."""
-        seconds = min(_LOG_SECONDS, time.time() - since)
-        try:
-            return slurm_facts.log_lines(self._run, "slurmctld", self._log_file, seconds=seconds)
-        except (CommandError, OSError):
-            return []
+    def _listen_ports(self) -> tuple[int, ...]:
+        """Return the ports that stand for those on which an srun listens."""
+        return probe_plan.listen_ports(replace(self._head.ports, srun=self._head.dialled))
 
     def _own_address(self, found: Mapping[str, Mapping[str, Any]]) -> str | None:
         for item in found.values():
@@ -225,19 +152,16 @@ class Doctor:
                     continue
         return next(iter(host_facts.addresses()), None)
 
-    def _visit_all(
-        self, head: Mapping[str, Any], settings: Mapping[str, str], ports: SlurmPorts, nodes: Sequence[Node]
-    ) -> tuple[dict[str, Visit], dict[str, Any]]:
+    def _visit_all(self, head: Mapping[str, Any], nodes: Sequence[Node]) -> tuple[dict[str, Visit], dict[str, Any]]:
         """Visit what can be visited while the head listens and tries; return the visits and what the head met."""
         refused, seen = head["refused"], head["peers"]
-        visits = {node.name: Visit(how="not", why=_unfit(node, refused, seen)) for node in nodes}
-        fit = [node for node in nodes if not visits[node.name].why or self._options.ssh]
+        unfit = {node.name: _unfit(node, refused, seen) for node in nodes}
+        visits = {name: Visit(how="not", why=why) for name, why in unfit.items()}
+        fit = [node for node in nodes if not unfit[node.name] or self._options.ssh]
         for node in fit[self._options.most :]:
             visits[node.name].why = f"{self._options.most} others were visited (--most)"
         fit = fit[: self._options.most]
-        listen = probe_plan.listen_ports(
-            SlurmPorts(slurmctld=ports.slurmctld, slurmd=ports.slurmd, srun=_dialled(ports))
-        )
+        ports, listen = self._head.ports, self._listen_ports()
         among = {node.name for node in fit}
         targets = [
             Target(seen[node.name]["where"], port)
@@ -252,14 +176,16 @@ class Doctor:
 
         meeting = threading.Thread(target=meet, daemon=True)
         meeting.start()
-        requests = self._requests(head, settings, ports, fit, listen)
-        memory = "MEMORY" in slurm_facts.value(settings, "SelectTypeParameters").upper()
+        requests = self._requests(head, fit, listen)
+        memory = "MEMORY" in self._head.setting("SelectTypeParameters").upper()
+        who, ssh, limits = self._options.user, self._options.ssh, self._limits()
         with (
-            Collector(_dialled(ports), head["address"] or "") as collector,
-            Visits(self._run, collector, memory=memory, user=self._options.user, ssh=self._options.ssh) as made,
+            # the last of these ends first: then visits end, and the pool need not wait for them
             ThreadPoolExecutor(max_workers=max(1, len(fit))) as pool,
+            Collector(self._head.dialled, head["address"] or "") as collector,
+            Visits(self._run, collector, memory=memory, user=who, ssh=ssh, limits=limits) as made,
         ):
-            found = list(pool.map(lambda node: made.visit(node, requests[node.name]), fit))
+            found = list(pool.map(lambda node: made.visit(node, requests[node.name], unfit=unfit[node.name]), fit))
         visits |= {node.name: visit for node, visit in zip(fit, found, strict=True)}
         if not fit:
             time.sleep(probe_connections.ATTEMPT_SECONDS)
@@ -267,15 +193,18 @@ class Doctor:
         meeting.join(10)
         return visits, met
 
+    def _limits(self) -> Limits:
+        usual = Limits()
+        left = BUDGET_SECONDS - (time.monotonic() - self._began) - usual.start - RESOLVE_SECONDS
+        return Limits(start=usual.start, answer=max(WINDOW_SECONDS + 4.0, min(usual.answer, left)))
+
     def _requests(
         self,
         head: Mapping[str, Any],
-        settings: Mapping[str, str],
-        ports: SlurmPorts,
         nodes: Sequence[Node],
         listen: Sequence[int],
     ) -> dict[str, dict[str, str]]:
-        own, host = head["address"] or "", head["head_host"] if isinstance(head["head_host"], str) else ""
+        own, ports = head["address"] or "", self._head.ports
         where = {node.name: head["peers"][node.name]["where"] for node in nodes}
         try:
             lines = slurm_facts.meaningful(slurm_facts.slurm_conf().read_text(errors="replace"))
@@ -287,12 +216,12 @@ class Doctor:
             "DOCTOR_SECONDS": str(WINDOW_SECONDS),
             "DOCTOR_LISTEN": " ".join(map(str, listen)),
             "DOCTOR_WATCH": str(ports.slurmd),
-            "DOCTOR_RESOLVE": host,
+            "DOCTOR_RESOLVE": self._head.host,
             "DOCTOR_CREDENTIAL": head["credential"] if isinstance(head["credential"], str) else "",
-            "DOCTOR_SPOOL": slurm_facts.value(settings, "SlurmdSpoolDir"),
-            "DOCTOR_LOG": slurm_facts.value(settings, "SlurmdLogFile"),
+            "DOCTOR_SPOOL": self._head.setting("SlurmdSpoolDir"),
+            "DOCTOR_LOG": self._head.setting("SlurmdLogFile"),
             "DOCTOR_CONF": conf,
-            "DOCTOR_SRUN": str(ports.srun) if ports.srun != UNPRIVILEGED_TCP else "",
+            "DOCTOR_SRUN": str(ports.srun) if self._head.narrow else "",
         }
         found = {}
         for node in nodes:
@@ -308,17 +237,20 @@ class Doctor:
         head: dict[str, Any],
         visits: Mapping[str, Visit],
         met: dict[str, Any],
-        seen: Mapping[str, Mapping[str, Any]],
-        nodes: Mapping[str, Node],
     ) -> dict[str, Any]:
+        nodes = self._head.nodes
         names = [name for node in visits for name in (nodes[node].state.address, nodes[node].state.host) if name]
-        meet = {"meeting": met, "names": {name: probe_facts.resolve(self._run, name) for name in dict.fromkeys(names)}}
+        asked = {name: self._resolution(name) for name in dict.fromkeys(names)}
+        known = probe_facts.gather(asked, seconds=RESOLVE_SECONDS)
+        meet = {"meeting": met, "names": {name: item for name, item in known.items() if not _failed(item)}}
         found: dict[str, Any] = {f"facts:{HEAD}": head, f"meet:{HEAD}": meet}
         for name, visit in visits.items():
-            log = controller_log.of_job(self._lines(visit.submitted), visit.job, name) if visit.how == "failed" else []
+            log = (
+                controller_log.of_job(self._head.log(visit.submitted), visit.job, name) if visit.how == "failed" else []
+            )
             found[f"visit:{name}"] = {"how": visit.how, "why": visit.why, "job": visit.job, "log": log}
             # an address is known of it although it says nothing
-            facts, there = {"address": seen[name]["where"]}, {}
+            facts, there = {"address": head["peers"][name]["where"]}, {}
             if visit.answer is not None:
                 facts |= {key: value for key, value in visit.answer["facts"].items() if not _failed(value)}
                 facts["skew"] = _skew(visit)
@@ -326,34 +258,10 @@ class Doctor:
                 head["alive"][name] = "it answered the doctor"
                 head["refused"].pop(name, None)
             elif visit.how == "silent":
-                there = _overheard(head, facts["address"], met, self._ports.slurmctld)
+                there = _overheard(head, facts["address"], met, self._head.ports.slurmctld)
             found[f"facts:{name}"], found[f"meet:{name}"] = facts, there
         _forget_missed(found, visits)
         return found
-
-
-def _encode(run: Runner) -> str:
-    return run(["munge", "--no-input"], timeout=FACT_SECONDS).stdout.strip()
-
-
-def _dialled(ports: SlurmPorts) -> PortRange:
-    """Return the ports on which an srun really listens: the kernel's choice where no SrunPortRange is set."""
-    return ports.srun if ports.srun != UNPRIVILEGED_TCP else host_facts.kernel_ports()
-
-
-def _head_host(settings: Mapping[str, str]) -> str:
-    """Return the name or address under which nodes look for slurmctld."""
-    first = next((text for key, text in settings.items() if key.lower().startswith("slurmctldhost")), "")
-    name, _, inside = first.partition("(")
-    return inside.rstrip(")") or name.strip()
-
-
-def _slurmdbd(settings: Mapping[str, str]) -> dict[str, Any] | None:
-    if "slurmdbd" not in slurm_facts.value(settings, "AccountingStorageType"):
-        return None
-    host = slurm_facts.value(settings, "AccountingStorageHost") or "localhost"
-    port = int(slurm_facts.value(settings, "AccountingStoragePort") or 0) or 6819
-    return {"host": host, "port": port, "outcome": connect(Target(host, port)).value}
 
 
 def _unfit(node: Node, refused: Mapping[str, Any], seen: Mapping[str, Mapping[str, Any]]) -> str:

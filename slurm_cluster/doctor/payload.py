@@ -12,8 +12,8 @@ from importlib.resources.abc import Traversable
 
 PACKAGE = "slurm_cluster"
 _NODE_PARTS = (
-    *("__init__", "commands", "errors", "files", "host_facts", "identity", "node_table", "probe_connections"),
-    *("probe_facts", "slurm_facts", "status", "units"),
+    *("__init__", "commands", "errors", "files", "host_facts", "identity", "instance_metadata", "node_table"),
+    *("probe_connections", "probe_facts", "slurm_facts", "status", "units"),
 )
 _START = """\
 import sys

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from slurm_cluster.doctor.examination import FACT_SECONDS, PEER_SECONDS, WINDOW_SECONDS, Examination
+from slurm_cluster.doctor.account import ACCOUNT_SECONDS
+from slurm_cluster.doctor.examination import PEER_SECONDS, WINDOW_SECONDS, Examination
+from slurm_cluster.doctor.head import FACT_SECONDS
 from slurm_cluster.doctor.visits import Limits
 from slurm_cluster.model.flows import Flow, cluster_flows
 from slurm_cluster.runtime.connections import End, tried
@@ -185,6 +187,18 @@ def _states(found: Examination) -> tuple[Outcome, str]:
     return Outcome.OK, ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
 
 
+def _refused_packets(found: Examination) -> tuple[Outcome, str]:
+    if isinstance(found.refused_packets, str):
+        return Outcome.NOT_APPLICABLE, f"not read: {found.refused_packets}"
+    if not found.refused_packets:
+        return Outcome.OK, "no refused packet between these machines in half an hour"
+    shown = [
+        f"{item['opener']} to TCP {item['port']} of {item['listener']}, {item['packets']} packets"
+        for item in found.refused_packets[:5]
+    ]
+    return Outcome.OK, f"refused in half an hour, whatever for: {'; '.join(shown)}"
+
+
 def _agent(found: Examination) -> tuple[Outcome, str]:
     known = [node for node in (HEAD, *found.visits) if found.evidence.fact(node, "ssm_agent")]
     if not known:
@@ -230,6 +244,7 @@ def probes(found: Examination) -> list[Probe]:
         ("machines", {Code.NODE_UNREACHABLE, Code.INSTANCE_NOT_RUNNING}, _life, (), PEER_SECONDS),
         ("daemons", daemon, _daemons, ("controller", "slurm", "slurmdbd"), FACT_SECONDS),
         *((f"flow {flow.id}", set[Code](), _flow(flow), (), _VISIT_SECONDS) for flow in flows),
+        ("flow logs", set[Code](), _refused_packets, (), ACCOUNT_SECONDS),
         ("srun ports", {Code.SRUN_PORTS_EXHAUSTED}, _srun_ports, ("srun_ports",), FACT_SECONDS),
         ("cgroup and plugins", {Code.DAEMON_START_FAILED}, _jobs, (), _VISIT_SECONDS),
         ("jobs", {Code.JOB_LAUNCH_FAILED, Code.WORKER_SILENT}, _jobs, (), _VISIT_SECONDS),

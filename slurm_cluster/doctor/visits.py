@@ -112,10 +112,16 @@ class Visits:
         if jobs:
             self._quietly(["scancel", "--quiet", *jobs])
 
-    def visit(self, node: Node, request: Mapping[str, str]) -> Visit:
-        """Ask one node, and wait for its answer as long as the limits allow."""
-        if node.why_not:
-            return self._enter(node, request, Visit(how="not", why=node.why_not))
+    def visit(self, node: Node, request: Mapping[str, str], *, unfit: str = "") -> Visit:
+        """Ask one node, and wait for its answer as long as the limits allow.
+
+        Args:
+            node: the node.
+            request: variables for ``worker.main``.
+            unfit: why no job should be tried on it, empty if one may.
+        """
+        if why := unfit or node.why_not:
+            return self._enter(node, request, Visit(how="not", why=why))
         found = self._ask_by_job(node, request)
         if found.job:
             self._end(node, found)

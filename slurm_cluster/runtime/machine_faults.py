@@ -36,7 +36,9 @@ def instances(evidence: Evidence) -> Iterator[Verdict]:
                 code=Code.INSTANCE_NOT_RUNNING,
                 node=node,
                 sentence=f"instance {machine.instance_id} of {label(node)} is {machine.state}.",
-                change="Start it, or have the stack replace it, and deploy again.",
+                change="Start it, and see who or what stopped it (CloudTrail; the instance's StateTransitionReason)."
+                if evidence.foreign
+                else "Start it, or have the stack replace it, and deploy again.",
             )
     for node in _in_question(evidence):
         failure = bootstrap_failure(evidence, node)

@@ -71,6 +71,8 @@ def _explained(verdict: Verdict, found: list[Verdict]) -> bool:
     """Return whether a verdict only says what follows from another one."""
     if verdict.code in _DAEMON_DOWN:
         return any((item.code, item.node) == (Code.DAEMON_START_FAILED, verdict.node) for item in found)
+    if verdict.code is Code.NODE_UNREACHABLE:
+        return any((item.code, item.node) == (Code.INSTANCE_NOT_RUNNING, verdict.node) for item in found)
     if verdict.code not in _SYMPTOMS:
         return False
     return any(

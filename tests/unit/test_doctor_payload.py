@@ -49,12 +49,13 @@ def test_it_holds_all_that_it_imports_and_nothing_but_the_standard_library() -> 
         for name in held
         if name.startswith(("slurm_cluster/doctor", "slurm_cluster/runtime", "slurm_cluster/model"))
         for module in imported(root / name)
-        if module.split(".")[0] not in sys.stdlib_module_names
+        # boto3 is made use of where it is
+        if module.split(".")[0] not in {*sys.stdlib_module_names, "boto3", "botocore"}
         and not is_within(module, modules - {"slurm_cluster", "slurm_cluster.runtime", "slurm_cluster.runtime.node"})
         and module not in modules
         # only asked for on machines of this package, which have it and boto3
         and module.rpartition(".")[0] != "slurm_cluster.runtime.node"
-        and not module.startswith(("slurm_cluster.runtime.node.aws", "slurm_cluster.runtime.node.instance_metadata"))
+        and not module.startswith("slurm_cluster.runtime.node.aws")
     ]
     assert missing == []
 
@@ -66,7 +67,7 @@ def test_its_start_is_readable_to_old_pythons() -> None:
 
 def test_it_runs_from_its_one_file(application: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-I", application, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-S", application, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert "exit status: 0 healthy; 1 a fault was found; 2" in done.stdout
 
@@ -74,7 +75,11 @@ def test_it_runs_from_its_one_file(application: Path, tmp_path: Path) -> None:
 def test_where_there_is_no_slurm_it_cannot_tell(application: Path, tmp_path: Path) -> None:
     environment = {"PATH": f"{tmp_path}", "SLURM_CONF": str(tmp_path / "slurm.conf")}
     done = subprocess.run(
-        [sys.executable, "-I", application, "--json"], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-I", "-S", application, "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     report = json.loads(done.stdout)
     assert done.returncode in (1, 2), done.stderr

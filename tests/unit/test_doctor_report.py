@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_cluster.doctor import command_line, examination, table
+from slurm_cluster.doctor import command_line, head, table
 from slurm_cluster.doctor.examination import Examination
 from slurm_cluster.doctor.probes import Outcome, rows
 from slurm_cluster.doctor.report import Report
@@ -99,7 +99,7 @@ def test_json_has_the_same() -> None:
         "disks and mounts",
         "fault",
         0.4,
-        examination.FACT_SECONDS,
+        head.FACT_SECONDS,
     )
 
 

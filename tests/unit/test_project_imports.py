@@ -53,13 +53,25 @@ def offenders(folder: Path, allowed: set[str]) -> list[str]:
     [
         ("model", {"slurm_cluster.model"}),
         ("runtime/node", {"slurm_cluster.model", "slurm_cluster.runtime.node"} | AWS),
-        ("doctor", {"slurm_cluster.model", "slurm_cluster.doctor", "slurm_cluster.runtime.node"} | VERDICTS),
+        ("doctor", {"slurm_cluster.model", "slurm_cluster.doctor", "slurm_cluster.runtime.node"} | VERDICTS | AWS),
         ("runtime/functions", {"slurm_cluster.model", "slurm_cluster.runtime.functions"} | VERDICTS | AWS),
     ],
 )
 def test_what_runs_on_aws_imports_only_what_is_there(folder: str, allowed: set[str]) -> None:
     assert list((PACKAGE / folder).rglob("*.py"))
     assert offenders(PACKAGE / folder, allowed) == []
+
+
+def test_the_doctor_does_without_boto3() -> None:
+    """One function asks for it, and its failure costs only what AWS could tell (test_doctor_account)."""
+    users = {file for file in (PACKAGE / "doctor").glob("*.py") for module in imported(file) if is_within(module, AWS)}
+    assert users == {PACKAGE / "doctor" / "account.py"}
+    at_once = [
+        node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in ast.parse((PACKAGE / "doctor" / "account.py").read_text()).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert not [module for module in at_once if is_within(str(module), AWS)]
 
 
 def test_verdicts_are_made_of_plain_data_without_asking_aws() -> None:

@@ -16,6 +16,8 @@ import pytest
 from botocore import xform_name
 
 import app
+from scripts import doctor as carried_doctor
+from slurm_cluster.doctor import command_line as doctor
 from slurm_cluster.reachability import command_line
 from slurm_cluster.rehearsal import cli
 from tests import readme_repository
@@ -105,10 +107,12 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 @pytest.mark.parametrize(("where", "line"), commands())
 def test_commands_name_things_that_exist(where: str, line: str) -> None:
-    program, *arguments = itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), shlex.split(line))
+    words = itertools.dropwhile(lambda word: word == "sudo" or re.match(r"[A-Z_]+=", word), shlex.split(line))
+    program, *arguments = words
     if program in NODE_COMMANDS:
         return
-    check = {"make": check_make, "aws": check_aws, "python": check_python}
+    check = {"make": check_make, "aws": check_aws, "python": check_python, "python3": check_application}
+    check["slurm-doctor"] = check_doctor
     assert program in check, f"{where}: no check knows the program of `{line}`"
     check[program](arguments)
 
@@ -122,7 +126,19 @@ def check_python(arguments: list[str]) -> None:
     option, module, *others = arguments
     assert option == "-m"
     parsers = {"slurm_cluster.rehearsal": cli._parser(), "slurm_cluster.reachability": command_line._parser()}
+    parsers["scripts.doctor"] = carried_doctor.parser()
     parsers[module].parse_args(others)
+
+
+def check_doctor(arguments: list[str]) -> None:
+    doctor._parser().parse_args(arguments)
+
+
+def check_application(arguments: list[str]) -> None:
+    """The one file that is started by its name is the doctor."""
+    file, *others = arguments
+    assert file == carried_doctor.parser().get_default("file").name
+    check_doctor(others)
 
 
 def check_aws(arguments: list[str]) -> None:

@@ -126,9 +126,9 @@ def ssm_agent(run: Runner) -> dict[str, str] | None:
     return None
 
 
-def encode(run: Runner) -> str:
-    """Return a credential of a user who may nothing, that only root can decode."""
-    argv = ["runuser", "--user=nobody", "--", "munge", "--no-input", "--restrict-uid=0"]
+def encode(run: Runner, reader: int = 0) -> str:
+    """Return a credential of a user who may nothing, that only one user can decode: root, or whose uid is given."""
+    argv = ["runuser", "--user=nobody", "--", "munge", "--no-input", f"--restrict-uid={reader}"]
     return run(argv, timeout=_SECONDS).stdout.strip()
 
 
