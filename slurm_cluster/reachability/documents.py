@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from slurm_cluster.reachability.errors import InputError
+from slurm_cluster.reachability.values import text_of
 
 Document = dict[str, Any]
 
@@ -46,9 +47,12 @@ def _mapping(loader: Any, node: yaml.MappingNode) -> Document:
         seen.add(name)
     # keys taken over by "<<" come first, so that own ones replace them
     loader.flatten_mapping(node)
-    return {
-        loader.construct_object(key, deep=True): loader.construct_object(value, deep=True) for key, value in node.value
-    }
+    found = {}
+    for key, value in node.value:
+        name = loader.construct_object(key, deep=True)
+        # an account id as key is a text to CloudFormation
+        found[name if isinstance(name, str) else text_of(name)] = loader.construct_object(value, deep=True)
+    return found
 
 
 _Loader.add_multi_constructor("!", _function)
@@ -100,7 +104,27 @@ def check(document: Any, name: str) -> Document:
             )
         if not isinstance(resource, dict) or not isinstance(resource.get("Type"), str):
             raise InputError(f"{name}: the resource {logical_id} has no Type; each resource needs one")
+    for section in ("Parameters", "Mappings", "Conditions", "Outputs"):
+        _check_section(document, section, name)
+    for logical_id, resource in resources.items():
+        for part in ("Properties", "Metadata"):
+            if not isinstance(resource.get(part) or {}, dict):
+                raise InputError(f"{name}: {part} of the resource {logical_id} is no mapping; make it one")
+        if not isinstance(resource.get("Condition", ""), str):
+            raise InputError(f"{name}: Condition of the resource {logical_id} is no text; give a condition's name")
     return document  # type: ignore[no-any-return]
+
+
+def _check_section(document: Document, section: str, name: str) -> None:
+    """Check that a section is a mapping, and of those that hold descriptions each item, too."""
+    items = document.get(section)
+    if items is None:
+        return
+    if not isinstance(items, dict):
+        raise InputError(f"{name}: {section} is {items!r}; it has to be a mapping")
+    for key, item in items.items():
+        if section != "Conditions" and not isinstance(item, dict):
+            raise InputError(f"{name}: {key} in {section} is {item!r}; it has to be a mapping")
 
 
 def _parse_json(text: str, name: str) -> Any:

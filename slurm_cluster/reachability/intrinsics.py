@@ -68,7 +68,7 @@ def resolve(scope: Scope, value: Any) -> Any:
                 if isinstance(error, InputError):
                     raise
                 raise InputError(f"{scope.name}: {name} cannot take {argument!r}: {error}") from error
-        if name.startswith("Fn::"):
+        if str(name).startswith("Fn::"):
             return _opaque(scope, name, argument)
     return {key: item for key, item in ((key, resolve(scope, item)) for key, item in value.items()) if item != NO_VALUE}
 

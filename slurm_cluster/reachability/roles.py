@@ -30,6 +30,7 @@ def find_roles(
     Raises:
         InputError: there is no such group or machine, or nothing speaks for a guess.
     """
+    head, workers = ([names] if isinstance(names, str) else names for names in (head, workers))
     told = {role: _told(network, names, role) for role, names in ((Role.HEAD, head), (Role.WORKER, workers)) if names}
     _tell_apart(told, {Role.HEAD: head or (), Role.WORKER: workers or ()})
     guesses: dict[Role, dict[Member, str]] = {}

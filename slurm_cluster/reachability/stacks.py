@@ -9,6 +9,7 @@ from typing import Any
 
 from slurm_cluster.reachability.errors import InputError
 from slurm_cluster.reachability.intrinsics import holds, resolve
+from slurm_cluster.reachability.properties import Properties
 from slurm_cluster.reachability.values import NO_VALUE, Token, split, text_of
 from slurm_cluster.reachability.worlds import World
 
@@ -77,11 +78,11 @@ class Stack:
             if resource["Type"] in types and self._exists(resource):
                 yield logical_id, resource
 
-    def properties(self, resource: Mapping[str, Any], *names: str) -> dict[str, Any]:
-        """Return those of a resource's properties that are given, computed."""
-        found = resource.get("Properties") or {}
-        computed = {name: resolve(self, found[name]) for name in names if name in found}
-        return {name: value for name, value in computed.items() if value != NO_VALUE and value is not None}
+    def properties(self, *types: str) -> Iterator[tuple[str, Properties]]:
+        """Yield logical id and properties of the resources that exist in this world and are of one of the types."""
+        for logical_id, resource in self.resources(*types):
+            where = f"{self.template}: {self.prefix}{logical_id}"
+            yield logical_id, Properties(where, resource.get("Properties") or {}, lambda value: resolve(self, value))
 
     def token(self, logical_id: str) -> Token:
         """Return the token of a resource's id."""
@@ -111,7 +112,7 @@ class Stack:
             return self.token(name)
         given = self._all[name].get("Properties") or {}
         if (resource_type, attribute) in _PROPERTY_ATTRIBUTES and attribute in given:
-            return resolve(self, given[attribute])
+            return self._once("attribute", f"{name}.{attribute}")
         output = attribute.removeprefix("Outputs.")
         if name in self.nested and output in self.nested[name].outputs:
             return self.nested[name].output(output)
@@ -175,6 +176,9 @@ class Stack:
             return self._parameter(name)
         if kind == "condition":
             return holds(self, self._conditions[name])
+        if kind == "attribute":
+            logical_id, attribute = name.split(".")
+            return resolve(self, self._all[logical_id]["Properties"][attribute])
         return resolve(self, self.outputs[name].get("Value"))
 
     def _parameter(self, name: str) -> Any:

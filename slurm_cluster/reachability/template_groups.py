@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from slurm_cluster.model.flows import PortRange
 from slurm_cluster.reachability.network import (
@@ -19,9 +18,9 @@ from slurm_cluster.reachability.network import (
     protocol_name,
 )
 from slurm_cluster.reachability.proof import Direction
+from slurm_cluster.reachability.properties import Properties
 from slurm_cluster.reachability.stacks import Stack
-from slurm_cluster.reachability.template_values import cidr, ports, tags
-from slurm_cluster.reachability.values import Id, Token, text_of
+from slurm_cluster.reachability.values import Id, Token
 
 _GROUP = "AWS::EC2::SecurityGroup"
 _STANDALONE = {
@@ -44,7 +43,6 @@ _PEERS: Mapping[Direction, Mapping[str, str]] = {
         "DestinationPrefixListId": "prefix list",
     },
 }
-_RULE = ("IpProtocol", "FromPort", "ToPort", "GroupId", "GroupName")
 _RESTRICTION = "Custom::VpcRestrictDefaultSG"
 """Type of the custom resource by which the CDK takes every rule from a VPC's default group."""
 
@@ -55,8 +53,8 @@ def groups_and_rules(stacks: list[Stack]) -> tuple[dict[Id, Group], tuple[GroupR
     rules: list[GroupRule] = []
     names = dict(_named(stacks))
     for stack in stacks:
-        for logical_id, resource in stack.resources(_GROUP):
-            group, inline = _group(stack, logical_id, resource, names)
+        for logical_id, found in stack.properties(_GROUP):
+            group, inline = _group(stack, logical_id, found, names)
             groups[group.id] = group
             rules += inline
         for logical_id, _ in stack.resources("AWS::EC2::VPC"):
@@ -65,9 +63,8 @@ def groups_and_rules(stacks: list[Stack]) -> tuple[dict[Id, Group], tuple[GroupR
             rules += inline
     for stack in stacks:
         for direction, kind in _STANDALONE.items():
-            for logical_id, resource in stack.resources(kind):
-                found = stack.properties(resource, *_RULE, *_PEERS[direction])
-                group_id = _group_id(found, names)
+            for logical_id, found in stack.properties(kind):
+                group_id = found.scalar("GroupId") or _by_name(found.scalar("GroupName"), names)
                 if group_id is not None:
                     rules += _rules(stack, f"{stack.prefix}{logical_id}", group_id, direction, found, names)
     return _without_default_egress(groups, rules), tuple(rules)
@@ -77,46 +74,41 @@ def prefix_lists(stacks: list[Stack]) -> dict[Id, tuple[Cidr, ...]]:
     """Return the prefix lists that the stacks make; one with an unknown entry is left out."""
     found: dict[Id, tuple[Cidr, ...]] = {}
     for stack in stacks:
-        for logical_id, resource in stack.resources("AWS::EC2::PrefixList"):
-            entries = stack.properties(resource, "Entries").get("Entries", [])
-            if isinstance(entries, list) and all(isinstance(entry, dict) and "Cidr" in entry for entry in entries):
-                where = f"{stack.template}: {logical_id}"
-                found[stack.token(logical_id)] = tuple(cidr(entry["Cidr"], where) for entry in entries)
+        for logical_id, given in stack.properties("AWS::EC2::PrefixList"):
+            entries = [None if isinstance(item, Token) else item.cidr("Cidr") for item in given.parts("Entries")]
+            known = tuple(item for item in entries if item is not None)
+            if len(known) == len(entries):
+                found[stack.token(logical_id)] = known
     return found
 
 
 def _named(stacks: list[Stack]) -> Iterator[tuple[str, Id]]:
     for stack in stacks:
-        for logical_id, resource in stack.resources(_GROUP):
-            name = stack.properties(resource, "GroupName").get("GroupName")
-            if isinstance(name, str):
+        for logical_id, found in stack.properties(_GROUP):
+            name = found.text("GroupName")
+            if name is not None:
                 yield name, stack.token(logical_id)
 
 
-def _group(
-    stack: Stack, logical_id: str, resource: Mapping[str, Any], names: Mapping[str, Id]
-) -> tuple[Group, list[GroupRule]]:
-    found = stack.properties(resource, "GroupName", "GroupDescription", "VpcId", "Tags", *_INLINE.values())
+def _group(stack: Stack, logical_id: str, found: Properties, names: Mapping[str, Id]) -> tuple[Group, list[GroupRule]]:
     rules: list[GroupRule] = []
     complete = True
     for direction, name in _INLINE.items():
-        entries = found.get(name, [])
-        # one rule may stand there without a list
-        for number, entry in enumerate([entries] if isinstance(entries, (Mapping, Token)) else entries):
-            if isinstance(entry, Mapping):
+        for number, entry in enumerate(found.parts(name)):
+            if isinstance(entry, Token):
+                complete = False
+            else:
                 where = f"{stack.prefix}{logical_id}/{name}/{number}"
                 rules += _rules(stack, where, stack.token(logical_id), direction, entry, names)
-            else:
-                complete = False
-    words = [found.get("GroupName"), tags(found.get("Tags")).get("Name"), found.get("GroupDescription")]
+    words = [found.text("GroupName"), found.tags().get("Name"), found.text("GroupDescription")]
     group = Group(
         id=stack.token(logical_id),
         name=f"{stack.prefix}{logical_id}",
         complete=complete,
-        vpc=found.get("VpcId"),
-        allows_all_egress=not found.get(_INLINE[Direction.EGRESS]),
+        vpc=found.scalar("VpcId"),
+        allows_all_egress=not found.parts(_INLINE[Direction.EGRESS]),
         template=stack.template,
-        words=tuple(word for word in words if isinstance(word, str)),
+        words=tuple(word for word in words if word is not None),
     )
     return group, rules
 
@@ -124,10 +116,7 @@ def _group(
 def _default_group(stack: Stack, vpc: str) -> tuple[Group, list[GroupRule]]:
     """Return the group that comes into being with a VPC, which lets in what is in it."""
     group_id = stack.attribute(vpc, "DefaultSecurityGroup")
-    restricted = any(
-        stack.properties(resource, "DefaultSecurityGroupId").get("DefaultSecurityGroupId") == group_id
-        for _, resource in stack.resources(_RESTRICTION)
-    )
+    restricted = any(found.scalar("DefaultSecurityGroupId") == group_id for _, found in stack.properties(_RESTRICTION))
     group = Group(
         id=group_id,
         name=str(group_id),
@@ -148,33 +137,22 @@ def _default_group(stack: Stack, vpc: str) -> tuple[Group, list[GroupRule]]:
     return group, [] if restricted else [own]
 
 
-def _group_id(found: Mapping[str, Any], names: Mapping[str, Id]) -> Id | None:
-    if "GroupId" in found:
-        return found["GroupId"] if isinstance(found["GroupId"], Token) else text_of(found["GroupId"])
-    return _by_name(found["GroupName"], names) if "GroupName" in found else None
-
-
-def _by_name(name: Any, names: Mapping[str, Id]) -> Id:
-    if isinstance(name, Token):
+def _by_name(name: str | Token | None, names: Mapping[str, Id]) -> Id | None:
+    if name is None or isinstance(name, Token):
         return name
-    return names.get(name, Token(text_of(name), ("group name", text_of(name))))
+    return names.get(name, Token(name, ("group name", name)))
 
 
 def _rules(
-    stack: Stack,
-    rule_id: str,
-    group: Id,
-    direction: Direction,
-    found: Mapping[str, Any],
-    names: Mapping[str, Id],
+    stack: Stack, rule_id: str, group: Id, direction: Direction, found: Properties, names: Mapping[str, Id]
 ) -> Iterator[GroupRule]:
-    where = f"{stack.template}: {rule_id}"
-    protocol = protocol_name(found.get("IpProtocol", "-1"))
+    protocol = protocol_name(found.scalar("IpProtocol") or "-1")
     allowed: PortRange | Token | None = None
     if protocol in ("tcp", "udp") or isinstance(protocol, Token):
-        allowed = ports(found.get("FromPort"), found.get("ToPort"), where)
+        allowed = found.ports("FromPort", "ToPort")
     for name, kind in _PEERS[direction].items():
-        if name in found and found[name] != "":
+        peer = _peer(kind, found, name, names)
+        if peer is not None:
             yield group_rule(
                 rule_id=rule_id,
                 template=stack.template,
@@ -182,17 +160,19 @@ def _rules(
                 direction=direction,
                 protocol=protocol,
                 ports=allowed,
-                peer=_peer(kind, found[name], where, names),
+                peer=peer,
             )
 
 
-def _peer(kind: str, value: Any, where: str, names: Mapping[str, Id]) -> Peer:
+def _peer(kind: str, found: Properties, name: str, names: Mapping[str, Id]) -> Peer | None:
     if kind == "cidr":
-        return CidrPeer(cidr(value, where))
-    if kind == "name":
-        return GroupPeer(_by_name(value, names))
-    known = value if isinstance(value, Token) else text_of(value)
-    return GroupPeer(known) if kind == "group" else PrefixListPeer(known)
+        cidr = found.cidr(name)
+        return None if cidr is None else CidrPeer(cidr)
+    value = found.scalar(name)
+    if value is None or kind == "prefix list":
+        return None if value is None else PrefixListPeer(value)
+    group = _by_name(value, names) if kind == "name" else value
+    return None if group is None else GroupPeer(group)
 
 
 def _without_default_egress(groups: dict[Id, Group], rules: list[GroupRule]) -> dict[Id, Group]:

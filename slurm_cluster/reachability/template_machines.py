@@ -8,9 +8,9 @@ from ipaddress import AddressValueError, IPv4Address
 from typing import Any
 
 from slurm_cluster.reachability.network import Member, Subnet
+from slurm_cluster.reachability.properties import Properties
 from slurm_cluster.reachability.stacks import Stack
-from slurm_cluster.reachability.template_values import ids, tags
-from slurm_cluster.reachability.values import DEFAULTS_OF_VPC, Id, Token, element, text_of
+from slurm_cluster.reachability.values import DEFAULTS_OF_VPC, Id, Token, element, unique
 
 INSTANCE = "AWS::EC2::Instance"
 INTERFACE = "AWS::EC2::NetworkInterface"
@@ -18,15 +18,8 @@ LAUNCH_TEMPLATE = "AWS::EC2::LaunchTemplate"
 LAUNCH_CONFIGURATION = "AWS::AutoScaling::LaunchConfiguration"
 AUTO_SCALING_GROUP = "AWS::AutoScaling::AutoScalingGroup"
 
-_LAUNCH = (
-    "NetworkInterfaces",
-    "SecurityGroupIds",
-    "SecurityGroups",
-    "SubnetId",
-    "PrivateIpAddress",
-    "Tags",
-    "TagSpecifications",
-)
+_GROUPS = ("SecurityGroupIds", "GroupSet", "Groups", "SecurityGroups")
+"""Properties by which an interface, or what has one, gives its security groups."""
 _DAEMONS = ("slurmctld", "slurmd")
 
 
@@ -37,7 +30,7 @@ class _Launch:
     groups: tuple[Id, ...] = ()
     subnets: tuple[Id, ...] = ()
     address: IPv4Address | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict, hash=False)
     words: tuple[str, ...] = ()
 
     def over(self, other: _Launch) -> _Launch:
@@ -62,14 +55,15 @@ class _Machines:
         self._names: dict[Id, Id] = {}
         self._stacks = stacks
         for stack in stacks:
-            for logical_id, resource in stack.resources(INTERFACE):
-                given = stack.properties(resource, "GroupSet", "SubnetId", "PrivateIpAddress", "Tags")
+            for logical_id, given in stack.properties(INTERFACE):
                 self._interfaces[stack.token(logical_id)] = _interface(given)
         for stack in stacks:
-            for logical_id, resource in stack.resources(LAUNCH_TEMPLATE):
-                self._keep(stack, logical_id, resource, "LaunchTemplateData", "LaunchTemplateName")
-            for logical_id, resource in stack.resources(LAUNCH_CONFIGURATION):
-                self._keep(stack, logical_id, resource, None, "LaunchConfigurationName")
+            for logical_id, given in stack.properties(LAUNCH_TEMPLATE):
+                name = given.scalar("LaunchTemplateName")
+                self._keep(stack, logical_id, "launch template", name, given.part("LaunchTemplateData"))
+            for logical_id, given in stack.properties(LAUNCH_CONFIGURATION):
+                name = given.scalar("LaunchConfigurationName")
+                self._keep(stack, logical_id, "launch configuration", name, given)
 
     def members(self) -> Iterator[Member]:
         """Yield them; a launch template or interface only if no other resource here uses it."""
@@ -86,85 +80,64 @@ class _Machines:
                     yield self._member(stack, logical_id, "network interface", self._interfaces[token])
 
     def _instances(self, stack: Stack) -> Iterator[Member]:
-        for _, resource in stack.resources("AWS::EC2::NetworkInterfaceAttachment"):
-            attached = stack.properties(resource, "NetworkInterfaceId").get("NetworkInterfaceId")
-            if isinstance(attached, (str, Token)):
-                self._used.add(attached)
-        for logical_id, resource in stack.resources(INSTANCE):
-            given = stack.properties(resource, *_LAUNCH, "LaunchTemplate")
-            launch = self._launch(given, resource.get("Properties") or {})
-            for source in self._sources([given.get("LaunchTemplate")]):
+        for _, given in stack.properties("AWS::EC2::NetworkInterfaceAttachment"):
+            self._use(given.scalar("NetworkInterfaceId"))
+        for logical_id, given in stack.properties(INSTANCE):
+            launch = self._launch(given)
+            for source in self._sources([given.part("LaunchTemplate")]):
                 launch = launch.over(source)
             yield self._member(stack, logical_id, "instance", launch)
 
     def _auto_scaling_groups(self, stack: Stack) -> Iterator[Member]:
-        for logical_id, resource in stack.resources(AUTO_SCALING_GROUP):
-            given = stack.properties(
-                resource,
-                "LaunchTemplate",
-                "LaunchConfigurationName",
-                "MixedInstancesPolicy",
-                "VPCZoneIdentifier",
-                "Tags",
-            )
-            own = _Launch(subnets=_zones(given.get("VPCZoneIdentifier")), tags=tags(given.get("Tags")))
-            mixed = _mapping(_mapping(given.get("MixedInstancesPolicy")).get("LaunchTemplate"))
-            specifications = [given.get("LaunchTemplate"), mixed.get("LaunchTemplateSpecification")]
-            overrides = mixed.get("Overrides")
-            if isinstance(overrides, list):
-                specifications += [_mapping(override).get("LaunchTemplateSpecification") for override in overrides]
-            sources = list(self._sources(specifications))
-            if "LaunchConfigurationName" in given:
-                sources += self._used_launch(given["LaunchConfigurationName"])
-            for launch in dict.fromkeys((own.over(source).groups, own.over(source).subnets) for source in sources):
-                source = next(item for item in sources if (own.over(item).groups, own.over(item).subnets) == launch)
-                yield self._member(stack, logical_id, "auto scaling group", own.over(source), many=True)
+        for logical_id, given in stack.properties(AUTO_SCALING_GROUP):
+            own = _Launch(subnets=_zones(given), tags=given.tags())
+            mixed = given.part("MixedInstancesPolicy").part("LaunchTemplate")
+            overrides = [item.part("LaunchTemplateSpecification") for item in mixed.known_parts("Overrides")]
+            specifications = [given.part("LaunchTemplate"), mixed.part("LaunchTemplateSpecification"), *overrides]
+            sources = [*self._sources(specifications), *self._used_launch(given.scalar("LaunchConfigurationName"))]
+            for launch in unique(own.over(source) for source in sources):
+                yield self._member(stack, logical_id, "auto scaling group", launch, many=True)
 
-    def _sources(self, specifications: list[Any]) -> Iterator[_Launch]:
+    def _sources(self, specifications: list[Properties]) -> Iterator[_Launch]:
         for specification in specifications:
-            named = _mapping(specification)
             for key in ("LaunchTemplateId", "LaunchTemplateName"):
-                if key in named:
-                    yield from self._used_launch(named[key])
+                yield from self._used_launch(specification.scalar(key))
 
-    def _used_launch(self, name: Any) -> list[_Launch]:
+    def _used_launch(self, name: Id | None) -> Iterator[_Launch]:
+        if name is None:
+            return
         token: Id = self._names.get(name, name)
-        if token not in self._launches:
-            return [_Launch(groups=(Token(f"the groups of {name}", ("groups of", token)),))]
-        self._used.add(token)
-        return [self._launches[token][3]]
+        if token in self._launches:
+            self._used.add(token)
+            yield self._launches[token][3]
+        else:
+            yield _unknown(token)
 
-    def _keep(self, stack: Stack, logical_id: str, resource: Mapping[str, Any], inner: str | None, name: str) -> None:
+    def _keep(self, stack: Stack, logical_id: str, kind: str, name: Id | None, given: Properties) -> None:
         token = stack.token(logical_id)
-        raw = resource.get("Properties") or {}
-        named = stack.properties(resource, name).get(name)
-        if isinstance(named, (str, Token)):
-            self._names[named] = token
-        if inner:
-            raw = _mapping(raw.get(inner))
-        given = stack.properties({"Properties": raw}, *_LAUNCH)
-        kind = "launch template" if inner else "launch configuration"
-        self._launches[token] = (stack, logical_id, kind, self._launch(given, raw))
+        if name is not None:
+            self._names[name] = token
+        self._launches[token] = (stack, logical_id, kind, self._launch(given))
 
-    def _launch(self, given: Mapping[str, Any], raw: Mapping[str, Any]) -> _Launch:
+    def _use(self, interface: Id | None) -> None:
+        if interface is not None:
+            self._used.add(interface)
+
+    def _launch(self, given: Properties) -> _Launch:
         """Return what an instance or launch template says of its primary network interface."""
-        tagged = tags(given.get("Tags"))
-        specifications = given.get("TagSpecifications")
-        for specification in specifications if isinstance(specifications, list) else []:
-            if _mapping(specification).get("ResourceType") == "instance":
-                tagged |= tags(specification.get("Tags"))
-        launch = _Launch(tags=tagged, words=tuple(_daemons(raw.get("UserData"))))
-        interfaces = [item for item in _list(given.get("NetworkInterfaces")) if isinstance(item, Mapping)]
+        tagged = given.tags()
+        for specification in given.known_parts("TagSpecifications"):
+            if specification.text("ResourceType") == "instance":
+                tagged |= specification.tags()
+        launch = _Launch(tags=tagged, words=tuple(_daemons(given.raw("UserData"))))
+        interfaces = given.known_parts("NetworkInterfaces")
         for interface in interfaces:
-            attached = interface.get("NetworkInterfaceId")
-            if isinstance(attached, (str, Token)):
-                self._used.add(attached)
+            self._use(interface.scalar("NetworkInterfaceId"))
         if interfaces:
             primary = min(interfaces, key=_position)
-            attached = primary.get("NetworkInterfaceId")
+            attached = primary.scalar("NetworkInterfaceId")
             if attached is not None:
-                unknown = _Launch(groups=(Token(f"the groups of {attached}", ("groups of", attached)),))
-                launch = launch.over(self._interfaces.get(attached, unknown))
+                launch = launch.over(self._interfaces.get(attached) or _unknown(attached))
             launch = launch.over(_interface(primary))
         return launch.over(_interface(given))
 
@@ -197,29 +170,32 @@ def members(stacks: list[Stack], subnets: Mapping[Id, Subnet]) -> tuple[Member, 
     return tuple(_Machines(stacks, subnets).members())
 
 
-def _interface(given: Mapping[str, Any]) -> _Launch:
-    groups = next(
-        (given[name] for name in ("SecurityGroupIds", "GroupSet", "Groups", "SecurityGroups") if name in given), None
-    )
-    address = given.get("PrivateIpAddress")
+def _unknown(source: Id) -> _Launch:
+    return _Launch(groups=(Token(f"the groups of {source}", ("groups of", source)),))
+
+
+def _interface(given: Properties) -> _Launch:
+    groups = next((found for name in _GROUPS if (found := given.ids(name))), ())
+    address = given.text("PrivateIpAddress")
     try:
-        fixed = IPv4Address(address) if isinstance(address, str) else None
+        fixed = IPv4Address(address) if address is not None else None
     except AddressValueError:
         fixed = None
-    return _Launch(groups=ids(groups), subnets=ids(given.get("SubnetId")), address=fixed, tags=tags(given.get("Tags")))
+    return _Launch(groups=groups, subnets=given.ids("SubnetId"), address=fixed, tags=given.tags())
 
 
-def _zones(value: Any) -> tuple[Id, ...]:
+def _zones(given: Properties) -> tuple[Id, ...]:
     """Return the subnets of an auto scaling group; an unknown list may be of more than one."""
-    if isinstance(value, Token):
-        return tuple(element(value, index) for index in (0, 1))
-    return ids(value)
+    found = given.value("VPCZoneIdentifier")
+    if isinstance(found, Token):
+        return tuple(element(found, index) for index in (0, 1))
+    return given.ids("VPCZoneIdentifier")
 
 
-def _position(interface: Mapping[str, Any]) -> tuple[int, int]:
+def _position(interface: Properties) -> tuple[int, int]:
     """Return what orders interfaces: the first card's device 0 is the one that Slurm's connections use."""
-    numbers = [text_of(interface.get(name, 0)) for name in ("NetworkCardIndex", "DeviceIndex")]
-    card, device = (int(number) if number.isdigit() else 0 for number in numbers)
+    numbers = [interface.text(name) or "" for name in ("NetworkCardIndex", "DeviceIndex")]
+    card, device = (int(number) if number.isdecimal() else 0 for number in numbers)
     return card, device
 
 
@@ -236,11 +212,3 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _texts(item)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from ipaddress import IPv4Network
 
 from slurm_cluster.reachability.network import AclEntry, Cidr, NetworkAcl, Subnet, Vpc, protocol_name
 from slurm_cluster.reachability.proof import Direction
+from slurm_cluster.reachability.properties import Properties
 from slurm_cluster.reachability.stacks import Stack
-from slurm_cluster.reachability.template_values import cidr, ports
-from slurm_cluster.reachability.values import Id, Token, text_of
+from slurm_cluster.reachability.values import Id
 
-_ENTRY = ("NetworkAclId", "RuleNumber", "Protocol", "RuleAction", "Egress", "CidrBlock", "Ipv6CidrBlock", "PortRange")
+_EVERYWHERE = IPv4Network("0.0.0.0/0")
 _DEFAULT_NUMBER = 100
 """Number of the entries by which a VPC's default network ACL admits everything."""
 
@@ -21,17 +20,16 @@ def vpcs(stacks: list[Stack]) -> dict[Id, Vpc]:
     ranges: dict[Id, list[Cidr]] = {}
     unknown: set[Id] = set()
     for stack in stacks:
-        for logical_id, resource in stack.resources("AWS::EC2::VPC"):
-            found = stack.properties(resource, "CidrBlock")
-            if "CidrBlock" in found:
-                ranges[stack.token(logical_id)] = [cidr(found["CidrBlock"], f"{stack.template}: {logical_id}")]
+        for logical_id, found in stack.properties("AWS::EC2::VPC"):
+            cidr = found.cidr("CidrBlock")
+            if cidr is not None:
+                ranges[stack.token(logical_id)] = [cidr]
     for stack in stacks:
-        for logical_id, resource in stack.resources("AWS::EC2::VPCCidrBlock"):
-            found = stack.properties(resource, "VpcId", "CidrBlock", "Ipv4IpamPoolId")
-            vpc = found.get("VpcId")
-            if "CidrBlock" in found and vpc in ranges:
-                ranges[vpc].append(cidr(found["CidrBlock"], f"{stack.template}: {logical_id}"))
-            elif "Ipv4IpamPoolId" in found and vpc is not None:
+        for _, found in stack.properties("AWS::EC2::VPCCidrBlock"):
+            vpc, cidr = found.scalar("VpcId"), found.cidr("CidrBlock")
+            if vpc in ranges and cidr is not None:
+                ranges[vpc].append(cidr)
+            elif vpc is not None and "Ipv4IpamPoolId" in found:
                 unknown.add(vpc)
     return {vpc: Vpc(id=vpc, cidrs=() if vpc in unknown else tuple(cidrs)) for vpc, cidrs in ranges.items()}
 
@@ -42,22 +40,14 @@ def subnets(stacks: list[Stack]) -> dict[Id, Subnet]:
     acls = _associations(stacks)
     made_vpcs = {stack.token(name): (stack, name) for stack in stacks for name, _ in stack.resources("AWS::EC2::VPC")}
     for stack in stacks:
-        for logical_id, resource in stack.resources("AWS::EC2::Subnet"):
-            given = stack.properties(resource, "CidrBlock", "VpcId")
-            vpc = given.get("VpcId")
+        for logical_id, given in stack.properties("AWS::EC2::Subnet"):
+            vpc = given.scalar("VpcId")
             subnet = stack.token(logical_id)
             acl = acls.pop(subnet, None)
             if acl is None and vpc in made_vpcs:
                 owner, name = made_vpcs[vpc]
                 acl = owner.attribute(name, "DefaultNetworkAcl")
-            where = f"{stack.template}: {logical_id}"
-            found[subnet] = Subnet(
-                id=subnet,
-                name=str(subnet),
-                cidr=cidr(given["CidrBlock"], where) if "CidrBlock" in given else None,
-                vpc=vpc,
-                acl=acl,
-            )
+            found[subnet] = Subnet(id=subnet, name=str(subnet), cidr=given.cidr("CidrBlock"), vpc=vpc, acl=acl)
     return found | {subnet: Subnet(id=subnet, name=str(subnet), acl=acl) for subnet, acl in acls.items()}
 
 
@@ -75,18 +65,17 @@ def network_acls(stacks: list[Stack]) -> dict[Id, NetworkAcl]:
             entries[acl] = [_admits_all(direction) for direction in Direction]
             templates[acl] = stack.template
     for stack in stacks:
-        for logical_id, resource in stack.resources("AWS::EC2::NetworkAclEntry"):
-            found = stack.properties(resource, *_ENTRY)
-            acl = found.get("NetworkAclId")
-            if acl not in entries:
+        for _, found in stack.properties("AWS::EC2::NetworkAclEntry"):
+            owner = found.scalar("NetworkAclId")
+            if owner not in entries:
                 continue
-            if isinstance(found.get("RuleNumber"), Token) or isinstance(found.get("RuleAction"), Token):
-                incomplete.add(acl)
+            entry = _entry(found)
+            if entry is None:
+                incomplete.add(owner)
                 continue
-            entry = _entry(found, f"{stack.template}: {logical_id}")
             # an entry with the number of the default one takes its place
-            entries[acl] = [
-                other for other in entries[acl] if (other.number, other.direction) != (entry.number, entry.direction)
+            entries[owner] = [
+                other for other in entries[owner] if (other.number, other.direction) != (entry.number, entry.direction)
             ] + [entry]
     return {
         acl: NetworkAcl(
@@ -99,24 +88,29 @@ def network_acls(stacks: list[Stack]) -> dict[Id, NetworkAcl]:
 def _associations(stacks: list[Stack]) -> dict[Id, Id]:
     found: dict[Id, Id] = {}
     for stack in stacks:
-        for _, resource in stack.resources("AWS::EC2::SubnetNetworkAclAssociation"):
-            given = stack.properties(resource, "SubnetId", "NetworkAclId")
-            if len(given) == 2:
-                found[given["SubnetId"]] = given["NetworkAclId"]
+        for _, given in stack.properties("AWS::EC2::SubnetNetworkAclAssociation"):
+            subnet, acl = given.scalar("SubnetId"), given.scalar("NetworkAclId")
+            if subnet is not None and acl is not None:
+                found[subnet] = acl
     return found
 
 
-def _entry(found: Mapping[str, Any], where: str) -> AclEntry:
-    protocol = protocol_name(found.get("Protocol", "-1"))
+def _entry(found: Properties) -> AclEntry | None:
+    """Return an entry; None where its place or its action is not known."""
+    number, action = found.text("RuleNumber"), found.text("RuleAction")
+    if number is None or not number.isdecimal() or action is None:
+        return None
+    protocol = protocol_name(found.scalar("Protocol") or "-1")
+    limits = found.part("PortRange")
     # with protocol -1, all ports are meant, whatever is given
-    limits = found.get("PortRange") or {} if protocol != "-1" else {}
+    limited = protocol != "-1" and ("From" in limits or protocol in ("tcp", "udp"))
     return AclEntry(
-        number=int(text_of(found.get("RuleNumber", 0))),
-        allow=text_of(found.get("RuleAction")).lower() == "allow",
-        direction=Direction.EGRESS if text_of(found.get("Egress", "false")).lower() == "true" else Direction.INGRESS,
+        number=int(number),
+        allow=action.lower() == "allow",
+        direction=Direction.EGRESS if (found.text("Egress") or "").lower() == "true" else Direction.INGRESS,
         protocol=protocol,
-        ports=ports(limits.get("From"), limits.get("To"), where) if limits or protocol in ("tcp", "udp") else None,
-        cidr=cidr(found.get("CidrBlock", found.get("Ipv6CidrBlock", "::/0")), where),
+        ports=limits.ports("From", "To") if limited else None,
+        cidr=found.cidr("CidrBlock") or found.cidr("Ipv6CidrBlock") or _EVERYWHERE,
     )
 
 
@@ -127,5 +121,5 @@ def _admits_all(direction: Direction) -> AclEntry:
         direction=direction,
         protocol="-1",
         ports=None,
-        cidr=cidr("0.0.0.0/0", "the default network ACL"),
+        cidr=_EVERYWHERE,
     )

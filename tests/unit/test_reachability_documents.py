@@ -38,6 +38,11 @@ def test_short_tags_are_functions_and_dates_are_texts(text: str, expected: objec
     assert value(text) == expected
 
 
+def test_a_key_is_a_text_as_in_json() -> None:
+    text = "Mappings: {Accounts: {210987654321: {Port: 1}, true: {Port: 2}}}\nResources: {A: {Type: T}}\n"
+    assert parse(text, "t.yaml")["Mappings"]["Accounts"] == {"210987654321": {"Port": 1}, "true": {"Port": 2}}
+
+
 def test_an_anchor_may_be_used_again() -> None:
     text = "Resources:\n  A: &a {Type: T, Properties: {P: 1}}\n  B: {<<: *a, Type: U}\n"
     assert parse(text, "t.yaml")["Resources"]["B"] == {"Type": "U", "Properties": {"P": 1}}

@@ -36,6 +36,10 @@ def test_groups_and_machines_are_told_by_name(head: list[str], workers: list[str
     )
 
 
+def test_one_name_needs_no_list() -> None:
+    assert roles(cluster(), head="HeadGroup", workers="WorkerGroup").worker_members == ("Worker1", "Worker2")
+
+
 def test_a_group_may_be_told_by_its_name_and_by_its_id() -> None:
     template = cluster(
         {"WorkerGroup": group(GroupName="my-workers"), "Head": resource("Instance", SecurityGroupIds=["sg-1"])}

@@ -151,6 +151,12 @@ def test_a_condition_that_refers_to_itself_is_an_error() -> None:
         stack_of().condition("Loop")
 
 
+def test_a_range_that_refers_to_itself_is_an_error() -> None:
+    loop = {"Net": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": {"Fn::GetAtt": ["Net", "CidrBlock"]}}}}
+    with pytest.raises(InputError, match=r"the attribute Net\.CidrBlock refers to itself"):
+        stack_of({"Resources": loop}).attribute("Net", "CidrBlock")
+
+
 def test_every_world_of_an_unknown_parameter_is_looked_at() -> None:
     def look(world: World) -> tuple[bool, ...]:
         stack = stack_of(world=world)
