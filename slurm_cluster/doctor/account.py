@@ -24,6 +24,7 @@ ACCOUNT_SECONDS = 15.0
 _PERIOD_SECONDS = 1800
 _MOST_ADDRESSES = 200
 _MOST_EVENTS = 2000
+_PROBLEM_LENGTH = 160
 _TCP = "6"
 _DEFAULT_FORMAT = (
     "${version} ${account-id} ${interface-id} ${srcaddr} ${dstaddr} ${srcport} ${dstport} ${protocol} ${packets} "
@@ -69,7 +70,7 @@ class Inquiry:
             self._packets = "the VPC has no flow log in CloudWatch Logs" if found is None else found
         except Exception as problem:
             # whatever it is, the cluster can be examined without
-            self._packets = " ".join(str(problem).split()) or type(problem).__name__
+            self._packets = (" ".join(str(problem).split()) or type(problem).__name__)[:_PROBLEM_LENGTH]
 
 
 def clients() -> tuple[EC2Client, CloudWatchLogsClient]:

@@ -72,4 +72,6 @@ class Report:
 
 def _wrapped(start: str, text: str) -> list[str]:
     indent = " " * len(start)
-    return textwrap.wrap(text, _WIDTH, initial_indent=start, subsequent_indent=indent) or [start.rstrip()]
+    # names of nodes have hyphens, and are searched for
+    wrapper = textwrap.TextWrapper(_WIDTH, start, indent, break_on_hyphens=False, break_long_words=False)
+    return wrapper.wrap(text) or [start.rstrip()]

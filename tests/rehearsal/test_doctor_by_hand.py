@@ -234,6 +234,14 @@ def test_a_job_that_cannot_start_leaves_its_node_as_it_was(cluster: HandMadeClus
     assert not {code for code, _ in answer.codes if code.endswith("-blocked")}
 
 
+def test_whoever_ends_it_early_finds_no_job_left(cluster: HandMadeCluster) -> None:
+    done = cluster.head.run(["timeout", "--preserve-status", "--signal=TERM", "6", "python3", DOCTOR], timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "its jobs are cancelled" in done.stderr
+    assert cluster.head.check(["squeue", "--noheader", "--states=PENDING,RUNNING"]) == ""
+    cluster.await_idle()
+
+
 def test_it_never_waits_behind_users_jobs(cluster: HandMadeCluster) -> None:
     script = "#!/bin/sh\nsleep 100\n"
     for worker in cluster.workers:
