@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Network
 
 from slurm_cluster.model.flows import ALL_TCP, Flow, PortRange, Role
 from slurm_cluster.reachability import ports as port_sets
@@ -62,7 +63,8 @@ def _ports(rule: GroupRule) -> PortRange:
 
 def _exact(rule: GroupRule, roles: RoleEndpoints) -> bool:
     """Return whether a range of addresses is no more than the fixed address of one of the machines."""
-    fixed = {(cidr,) for ends in roles.values() for end in ends for (cidr, *_) in end.within[:1]}
-    return isinstance(rule.peer, CidrPeer) and rule.peer.cidr in {
-        cidr for (cidr,) in fixed if getattr(cidr, "prefixlen", 0) == 32
+    closest = [possible for ends in roles.values() for end in ends for possible in end.within[:1]]
+    fixed = {
+        item for possible in closest for item in possible if isinstance(item, IPv4Network) and item.prefixlen == 32
     }
+    return isinstance(rule.peer, CidrPeer) and rule.peer.cidr in fixed

@@ -75,7 +75,7 @@ class Stack:
     def resources(self, *types: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield logical id and resource of those that exist in this world and are of one of the types."""
         for logical_id, resource in self._all.items():
-            if resource["Type"] in types and self._exists(resource):
+            if resource["Type"] in types and self.exists(resource):
                 yield logical_id, resource
 
     def properties(self, *types: str) -> Iterator[tuple[str, Properties]]:
@@ -156,9 +156,6 @@ class Stack:
 
     def exists(self, section: Mapping[str, Any]) -> bool:
         """Return whether a resource or output with an optional Condition exists in this world."""
-        return self._exists(section)
-
-    def _exists(self, section: Mapping[str, Any]) -> bool:
         return "Condition" not in section or self.condition(section["Condition"])
 
     def _once(self, kind: str, name: str) -> Any:

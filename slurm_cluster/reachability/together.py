@@ -55,13 +55,14 @@ def _closed(proof: FlowProof) -> bool:
 
 def _rules(uses: Iterable[Sequence[RuleUse]]) -> tuple[RuleUse, ...]:
     """Return each rule once; what of it is needed in one world is needed."""
-    found: dict[tuple[str, str, str], RuleUse] = {}
+    found: dict[tuple[str, str, str], list[RuleUse]] = {}
     for use in (use for item in uses for use in item):
-        key = (use.rule.template, use.rule.id, use.rule.peer)
-        known = found.get(key)
-        if known is None:
-            found[key] = use
-        else:
-            wider = known.wider if use.wider and len(known.wider) < len(use.wider) else use.wider
-            found[key] = replace(known, flows=unique((*known.flows, *use.flows)), wider=wider)
-    return tuple(found.values())
+        found.setdefault((use.rule.template, use.rule.id, use.rule.peer), []).append(use)
+    return tuple(_use(alike) for alike in found.values())
+
+
+def _use(alike: Sequence[RuleUse]) -> RuleUse:
+    # where it opens nothing, all of it is too much, which says nothing of where it does
+    serving = [use for use in alike if use.flows] or list(alike)
+    flows = unique(flow for use in serving for flow in use.flows)
+    return replace(min(serving, key=lambda use: bool(use.wider)), flows=flows)

@@ -168,6 +168,19 @@ def test_a_default_network_acl_may_be_changed() -> None:
     assert {item.flow.id for item in proof_of(template).closed} == {*TO_HEAD, *FROM_HEAD}
 
 
+def test_an_entry_may_take_the_place_of_the_default_one() -> None:
+    mild = resource(
+        "NetworkAclEntry",
+        NetworkAclId={"Fn::GetAtt": ["Vpc", "DefaultNetworkAcl"]},
+        RuleNumber=100,
+        RuleAction="deny",
+        Protocol=-1,
+        CidrBlock="192.168.0.0/16",
+    )
+    template = guarded(ALL_IN, ALL_OUT, Mild=mild)
+    assert {item.flow.id for item in proof_of(template).closed} == {*TO_HEAD, *FROM_HEAD}
+
+
 def test_machines_that_may_be_in_several_subnets_are_in_each() -> None:
     """Workers of a group that spans two zones meet each other across the ACL of one of them."""
     template = guarded(

@@ -190,6 +190,39 @@ def test_a_group_of_elsewhere_is_unknown_unless_a_rule_of_the_template_says_yes(
     assert [item.flow.id for item in proof.closed] == ["controller-to-srun-in-job"]
 
 
+@pytest.mark.parametrize(
+    ("ranges", "status"),
+    [
+        (["10.0.0.0/16", "10.7.0.0/16"], Status.OPEN),
+        (["10.0.0.0/8"], Status.OPEN),
+        (["10.7.0.0/16"], Status.UNKNOWN),
+        (["10.0.0.0/16"], Status.UNKNOWN),
+        (["10.8.0.0/16"], Status.CLOSED),
+    ],
+)
+def test_a_machine_of_an_unknown_subnet_is_somewhere_in_its_vpc(ranges: list[str], status: Status) -> None:
+    template = cluster(
+        {
+            "Second": resource("VPCCidrBlock", VpcId={"Ref": "Vpc"}, CidrBlock="10.7.0.0/16"),
+            "Fleet": resource("LaunchTemplate", LaunchTemplateData={"SecurityGroupIds": [{"Ref": "WorkerGroup"}]}),
+            "Ranges": resource("PrefixList", Entries=[{"Cidr": item} for item in ranges]),
+            "HeadGroup": group(tcp(6817, SourcePrefixListId={"Ref": "Ranges"})),
+        }
+    )
+    assert flow_of(proof_of(template, workers="Fleet"), "controller-rpc").status is status
+
+
+def test_an_outbound_rule_that_may_be_this_groups_may_have_taken_the_default_ones_place() -> None:
+    other = {
+        "Parameters": {"Group": {"Type": "String"}},
+        "Resources": {"Add": resource("SecurityGroupEgress", GroupId={"Ref": "Group"}, **tcp(443), **ANYWHERE)},
+    }
+    templates = load({"a": cluster(everything_open()), "b": other})
+    proof = prove(templates, head=["Head"], workers=["Worker1", "Worker2"])
+    assert statuses(proof) == all_are(Status.UNKNOWN)
+    assert flow_of(proof, "node-rpc").needs == ("the outbound rules of security group HeadGroup",)
+
+
 def test_a_rule_of_a_group_that_may_be_this_one_may_open_it() -> None:
     """The template of another stack adds a rule to a group that it gets as a parameter."""
     other = {
@@ -279,3 +312,29 @@ def test_what_of_a_rule_no_flow_needs() -> None:
         # it serves the one worker there is
         "One": "",
     }
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wider"),
+    [
+        (tcp(6817), tcp(1024, 65535), "ports 0-1023"),
+        (tcp(6817), tcp(22), "ports 0-1023"),
+    ],
+)
+def test_a_rule_that_is_needed_under_one_condition_is_needed(
+    one: dict[str, Any], other: dict[str, Any], wider: str
+) -> None:
+    """Two rules make the wide one needless, but only where both of them are there."""
+    template = cluster(
+        {
+            "Wide": ingress("HeadGroup", "WorkerGroup", **tcp(0, 65535)),
+            "One": {**ingress("HeadGroup", "WorkerGroup", **one), "Condition": "Narrow"},
+            "Other": {**ingress("HeadGroup", "WorkerGroup", **other), "Condition": "Narrow"},
+        },
+        parameters={"Narrow": {"Type": "String"}},
+    )
+    template["Conditions"] = {"Narrow": {"Fn::Equals": [{"Ref": "Narrow"}, "yes"]}}
+    proof = proof_of(template)
+    assert flow_of(proof, "srun-io").status is Status.OPEN
+    (use,) = (use for use in proof.rules if use.rule.id == "Wide")
+    assert ([flow.id for flow in use.flows], use.wider) == (["controller-rpc", "srun-io"], wider)

@@ -234,6 +234,12 @@ def test_a_nested_stack_of_the_cdk_is_known_by_its_asset() -> None:
     assert names == ["out/App.template.json", "out/App.template.json/N"]
 
 
+def test_two_files_of_one_name_are_joined_to_no_stack() -> None:
+    root = {"Resources": {"N": nested("./child.yaml")}}
+    stacks = Deployment({"root.yaml": root, "a/child.yaml": CHILD, "b/child.yaml": CHILD}, {}, World()).stacks
+    assert [stack.name for stack in stacks] == ["root.yaml", "a/child.yaml", "b/child.yaml"]
+
+
 def test_templates_that_nest_each_other_are_an_error() -> None:
     with pytest.raises(InputError, match="is nested in another: give the outermost one as well"):
         Deployment({"a.yaml": {"Resources": {"B": nested("a.yaml")}}}, {}, World())
