@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from slurm_cluster.model.flows import Flow
 from slurm_cluster.reachability.proof import FlowProof, Proof, Roles, RuleUse, Status
 from slurm_cluster.reachability.values import unique
 from slurm_cluster.reachability.worlds import World
@@ -14,11 +15,11 @@ def together(proofs: Sequence[tuple[World, Proof]]) -> Proof:
     """Return what holds in all worlds: a flow that is closed in some of them only depends on their conditions."""
     if len(proofs) == 1:
         return proofs[0][1]
-    count = len(proofs[0][1].flows)
+    order = [item.flow for item in proofs[0][1].flows]
     return Proof(
         roles=_roles([proof.roles for _, proof in proofs]),
-        flows=tuple(_flow([(world, proof.flows[number]) for world, proof in proofs]) for number in range(count)),
-        rules=_rules([proof.rules for _, proof in proofs]),
+        flows=tuple(_flow([(world, proof.flows[number]) for world, proof in proofs]) for number in range(len(order))),
+        rules=_rules([proof.rules for _, proof in proofs], order),
     )
 
 
@@ -53,16 +54,16 @@ def _closed(proof: FlowProof) -> bool:
     return proof.status is Status.CLOSED
 
 
-def _rules(uses: Iterable[Sequence[RuleUse]]) -> tuple[RuleUse, ...]:
+def _rules(uses: Iterable[Sequence[RuleUse]], order: Sequence[Flow]) -> tuple[RuleUse, ...]:
     """Return each rule once; what of it is needed in one world is needed."""
     found: dict[tuple[str, str, str], list[RuleUse]] = {}
     for use in (use for item in uses for use in item):
         found.setdefault((use.rule.template, use.rule.id, use.rule.peer), []).append(use)
-    return tuple(_use(alike) for alike in found.values())
+    return tuple(_use(alike, order) for alike in found.values())
 
 
-def _use(alike: Sequence[RuleUse]) -> RuleUse:
+def _use(alike: Sequence[RuleUse], order: Sequence[Flow]) -> RuleUse:
     # where it opens nothing, all of it is too much, which says nothing of where it does
     serving = [use for use in alike if use.flows] or list(alike)
-    flows = unique(flow for use in serving for flow in use.flows)
+    flows = tuple(flow for flow in order if any(flow in use.flows for use in serving))
     return replace(min(serving, key=lambda use: bool(use.wider)), flows=flows)
