@@ -15,7 +15,7 @@ from slurm_cluster.reachability import InputError, load, prove
 
 TEMPLATES = sorted(Path("tests/unit/reachability_templates").glob("*.*"))
 
-junk = st.sampled_from(
+junk: st.SearchStrategy[Any] = st.sampled_from(
     [
         None,
         True,
