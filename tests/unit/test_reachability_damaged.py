@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,5 @@ def test_a_damaged_template_is_proven_or_refused(path: Path, data: st.DataObject
             place[spot[-1]] = copy.deepcopy(data.draw(junk))
         except (KeyError, IndexError, TypeError):
             continue  # the spot went with an earlier one
-    try:
-        prove(load({"damaged": template}))
-    except InputError as error:
-        assert str(error)
+    with suppress(InputError):
+        assert prove(load({"damaged": template})).flows
