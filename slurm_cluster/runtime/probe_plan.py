@@ -102,12 +102,12 @@ def gate_call(request_id: str, *, phase: str, on_update: str, wait: int, apply_o
         request_id: CloudFormation's RequestId.
         phase: ``create`` or ``update``.
         on_update: ``free`` or ``all``.
-        wait: seconds to wait for bootstrap and, after it, for the workers.
+        wait: seconds to wait for bootstrap and the workers.
         apply_only: whether it is enough that the head has taken up its configuration.
     """
     options = ["--request-id", request_id, "--phase", phase, "--on-update", on_update, "--wait", str(wait)]
     options += ["--apply-only"] if apply_only else []
-    seconds = 2 * wait + _GATE_WORK_SECONDS
+    seconds = 2 * wait + _GATE_WORK_SECONDS  # the gate of another request may have to end first
     return ProbeCall(id="gate", node=HEAD, argv=("slurm-cluster", "gate", *options), seconds=seconds)
 
 

@@ -215,6 +215,20 @@ def test_all_waits_for_users(tmp_path: Path) -> None:
     assert (result["passed"], len(result["tested"]), head.clock.now) == (True, 3, 200)
 
 
+def test_what_bootstrap_took_is_not_waited_again_for_the_workers(tmp_path: Path) -> None:
+    head = Head(tmp_path, {TABLE: table("ALLOCATED+CLOUD", "IDLE+CLOUD", "IDLE+CLOUD")})
+    head.write_status("running")
+
+    def sleep(seconds: float) -> None:
+        head.clock.sleep(seconds)
+        if head.clock.now == 200:
+            head.write_status("ready")
+
+    result = head.pass_gate(sleep=sleep)
+    assert "1 of 3 static workers are not ready: cpu-static-1 is ALLOCATED+CLOUD" in result["failure"]["reason"]
+    assert head.clock.now <= 302
+
+
 def test_a_node_that_a_user_takes_before_the_test_is_looked_at_again(tmp_path: Path) -> None:
     idle, taken = table(*["IDLE+CLOUD"] * 3), table("ALLOCATED+CLOUD", "IDLE+CLOUD", "IDLE+CLOUD")
     head = Head(tmp_path, {TABLE: [idle, idle, taken], SRUN: [refused, answer_of]})

@@ -35,8 +35,14 @@ SETTLE_SECONDS = 30
 AGAIN_SECONDS = 60
 """Between two searches for a cause when the first found none."""
 
-DIAGNOSIS_SECONDS = 180
-"""Kept at the end of the budget to find out why."""
+DIAGNOSIS_SECONDS = 210
+"""Kept at the end of the budget to find out why: two rounds of probes, of which some may never answer."""
+
+QUIET_SECONDS = 60
+"""Before that, no new look begins: it would take the time that is kept."""
+
+GATE_MARGIN_SECONDS = 30
+"""The same for the gate on the head, which then says itself for whom it has waited in vain."""
 
 MOST_SENDS = 3
 """How often the gate is sent to the head while no answer comes."""
@@ -91,12 +97,14 @@ def gate_call(request: Request, settings: Settings, wait_seconds: int) -> ProbeC
 
 def gate_script(call: ProbeCall, wait_seconds: int) -> str:
     """Return the script of such a call."""
+    # what is waited for the programs is not waited again
+    options = shlex.join(call.argv[1:]).replace(f"--wait {wait_seconds}", f"--wait $(({wait_seconds} - n))")
     return (
         # user data may still be installing what brings the programs
-        f"n=0\nuntil [ -x {COMMAND} ]; do n=$((n + 1)); [ $n -lt {wait_seconds // 2} ] || exit 127; sleep 2; done\n"
+        f"n=0\nuntil [ -x {COMMAND} ]; do n=$((n + 2)); [ $n -lt {wait_seconds} ] || exit 127; sleep 2; done\n"
         # programs of a release that had no gate bring those that have one
         f"[ -e {INSTALL_DIR}/current/slurm_cluster/runtime/node/gate.py ] || {COMMAND} apply > /dev/null\n"
-        f"exec {COMMAND} {shlex.join(call.argv[1:])}\n"
+        f"exec {COMMAND} {options}\n"
     )
 
 
@@ -135,7 +143,8 @@ class Watch:
         """Return how it ended, None when ``until`` comes first."""
         while True:
             now = self.clock()
-            finding = self._gate(now) or (self._look(now) if now - self._looked >= LOOK_SECONDS else None)
+            looks = now - self._looked >= LOOK_SECONDS and now < self.deadline - QUIET_SECONDS
+            finding = self._gate(now) or (self._look(now) if looks else None)
             if finding is None and now >= self.deadline:
                 finding = self._conclude(self._evidence(self._machines(self._instances())), final=True)
             if finding is not None or now >= until:
@@ -192,7 +201,7 @@ class Watch:
         return self._conclude(self._evidence(machines, statuses, final=bool(late)), final=False)
 
     def _send_gate(self, now: float) -> None:
-        wait, head = max(60, int(self.deadline - now)), self.request.instances[HEAD]
+        wait, head = max(60, int(self.deadline - now) - GATE_MARGIN_SECONDS), self.request.instances[HEAD]
         call = gate_call(self.request, self.settings, wait)
         sent = self.cloud.send([head], gate_script(call, wait), call.seconds)
         self.progress.command, self.progress.sent = sent.get(head, ""), now
