@@ -31,6 +31,7 @@ class Code(StrEnum):
     HEAD_TO_WORKER_BLOCKED = "head-to-worker-blocked"
     NODE_REFUSED = "node-refused"
     NODE_NEVER_REGISTERED = "node-never-registered"
+    NODE_NOT_FREE = "node-not-free"
     UNKNOWN = "unknown"
 
 
