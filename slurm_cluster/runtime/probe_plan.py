@@ -18,7 +18,7 @@ from typing import Any
 
 from slurm_cluster.model.flows import PortRange, SlurmPorts
 from slurm_cluster.model.node_files import COMMAND, FAILURE_PREFIX
-from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Answer, Evidence
+from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Answer, Evidence, without_middle
 
 MOST_WORKERS = 4
 """Workers that are probed; a fault of the rules shows on any two."""
@@ -75,7 +75,7 @@ def answer(stdout: str, why: str) -> Answer:
         value = json.loads(stdout)
     except ValueError:
         value = None
-    return value if isinstance(value, dict) else {UNANSWERED: why.strip()[:500] or "no output"}
+    return value if isinstance(value, dict) else {UNANSWERED: without_middle(why.strip(), 600) or "no output"}
 
 
 def status_call(node: str) -> ProbeCall:

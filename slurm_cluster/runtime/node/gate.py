@@ -248,6 +248,7 @@ class Gate:
 
         A user's job may take a node between the look and the test: then there is another look.
         """
+        refused: dict[str, str] = {}
         for _ in range(_ATTEMPTS):
             states = node_table.read(self.cluster.run)
             free = [name for name in names if name in states and states[name].idle] if self.free_only else list(names)
@@ -264,13 +265,14 @@ class Gate:
             if not failed or failed[0].granted:
                 break
         else:
+            refused = dict.fromkeys(free, failed[0].detail)
             free, tester.outputs = [], []
         busy = [name for name in names if name in states and states[name].busy and name not in free]
         self.result["output"] += "".join(tester.outputs)
         self.result["checks"] += [vars(check) for check in tester.checks if check.granted]
         self.result["busy"] += busy
         left = [name for name in names if name not in (*free, *busy)]
-        self.result["skipped"].update({name: self._describe(name, states) for name in left})
+        self.result["skipped"].update({name: refused.get(name) or self._describe(name, states) for name in left})
         if failed and failed[0].granted:
             self._list(failed[0].nodes, states)
             raise Stopped(failed[0].name, failed[0].detail)
