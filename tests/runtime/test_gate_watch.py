@@ -333,6 +333,18 @@ def test_a_worker_that_an_update_adds_must_come() -> None:
     assert bench.took() < watch_module.AGENT_SECONDS + REPORTED_WITHIN
 
 
+@pytest.mark.parametrize(("on_update", "asked"), [("free", "free"), ("off", "free"), ("all", "all")])
+def test_a_test_that_is_added_to_a_cluster_in_use_is_that_of_an_update(on_update: str, asked: str) -> None:
+    bench = Bench("Create", on_update)
+    for node in bench.nodes.values():
+        node.launched = bench.began - 86_400
+    if asked == "free":
+        bench.nodes["i-2"] = FakeNode(state="stopped", launched=bench.began - 86_400)
+    script = bench.script_of_a_run()
+    assert f" --phase update --on-update {asked} " in script
+    assert "--apply-only" not in script
+
+
 def test_an_update_without_a_test_only_applies() -> None:
     bench = Bench("Update", "off")
     bench.nodes["i-1"] = FakeNode(state="terminated")

@@ -84,12 +84,19 @@ def is_apply_only(request: Request, settings: Settings) -> bool:
     return not request.workers or (request.is_update and settings.on_update == "off")
 
 
-def gate_call(request: Request, settings: Settings, wait_seconds: int) -> ProbeCall:
-    """Return the call that has the head apply its parameters, wait for its workers, and test."""
+def gate_call(request: Request, settings: Settings, wait_seconds: int, *, users: bool) -> ProbeCall:
+    """Return the call that has the head apply its parameters, wait for its workers, and test.
+
+    Args:
+        request: what is asked for.
+        settings: how.
+        wait_seconds: how long it waits.
+        users: whether the cluster may run somebody's jobs.
+    """
     return probe_plan.gate_call(
         request.request_id,
-        phase="update" if request.is_update else "create",
-        on_update="all" if settings.on_update == "off" else settings.on_update,
+        phase="update" if users else "create",
+        on_update="free" if settings.on_update == "off" else settings.on_update,
         wait=wait_seconds,
         apply_only=is_apply_only(request, settings),
     )
@@ -185,7 +192,7 @@ class Watch:
         instances = self._instances()
         machines = self._machines(instances)
         if not self.progress.command and machines[HEAD].agent == _ONLINE:
-            self._send_gate(now)
+            self._send_gate(now, instances)
         late = list(self._late(now, machines, instances))
         statuses = self._statuses(now, machines)
         trouble = [
@@ -200,9 +207,9 @@ class Watch:
         # who is late will not come
         return self._conclude(self._evidence(machines, statuses, final=bool(late)), final=False)
 
-    def _send_gate(self, now: float) -> None:
+    def _send_gate(self, now: float, instances: dict[str, Instance]) -> None:
         wait, head = max(60, int(self.deadline - now) - GATE_MARGIN_SECONDS), self.request.instances[HEAD]
-        call = gate_call(self.request, self.settings, wait)
+        call = gate_call(self.request, self.settings, wait, users=self._may_have_users(instances))
         sent = self.cloud.send([head], gate_script(call, wait), call.seconds)
         self.progress.command, self.progress.sent = sent.get(head, ""), now
         self.progress.sends += 1
@@ -241,7 +248,15 @@ class Watch:
     def _head_settled(self, now: float) -> bool:
         return self.progress.head_ready is not None and now - self.progress.head_ready >= SETTLE_SECONDS
 
-    def _is_in_question(self, name: str, instance: Instance | None, agent: str) -> bool:
+    def _may_have_users(self, instances: dict[str, Instance]) -> bool:
+        """Return whether somebody's jobs may run: also when the test itself is new, as for a cluster that had none."""
+        head = instances.get(self.request.instances[HEAD])
+        return self.request.is_update or (head is not None and not self._is_new(head))
+
+    def _is_new(self, instance: Instance) -> bool:
+        return instance.launched > self.progress.started - NEW_SECONDS
+
+    def _is_in_question(self, name: str, instance: Instance | None, agent: str, *, users: bool) -> bool:
         """Return whether a machine may be why the cluster is not ready.
 
         An update that tests free nodes is not held up by a worker that went down long before: neither it nor a
@@ -252,8 +267,8 @@ class Watch:
         if is_apply_only(self.request, self.settings):
             return False
         serves = instance is not None and instance.state == "running" and agent == _ONLINE
-        is_new = instance is not None and instance.launched > self.progress.started - NEW_SECONDS
-        return serves or is_new or not self.request.is_update or self.settings.on_update != "free"
+        is_new = instance is not None and self._is_new(instance)
+        return serves or is_new or not users or self.settings.on_update == "all"
 
     def _instances(self) -> dict[str, Instance]:
         return self.cloud.instances(list(self.request.instances.values()))
@@ -261,11 +276,12 @@ class Watch:
     def _machines(self, instances: dict[str, Instance]) -> dict[str, Machine]:
         """Return what AWS says of the machines in question; the consoles of those whose agent does not answer."""
         agents = self.cloud.agents(list(self.request.instances.values()))
+        users = self._may_have_users(instances)
         machines = {}
         consoles = 0
         for name, instance_id in self.request.instances.items():
             instance, agent = instances.get(instance_id), agents.get(instance_id, "")
-            if not self._is_in_question(name, instance, agent):
+            if not self._is_in_question(name, instance, agent, users=users):
                 continue
             failure = ""
             if agent != _ONLINE and name not in self.progress.ready and consoles < _MOST_MACHINES:
