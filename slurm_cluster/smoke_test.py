@@ -47,7 +47,11 @@ _MARGIN = Duration.minutes(2)
 
 
 class OnUpdate:
-    """Which workers the smoke test of an update tests; the first deployment tests all of them."""
+    """Which workers the smoke test of an update tests; the first deployment tests all of them.
+
+    A test that is added to a cluster which has run for a while, as an update from 0.1.0 does, waits for nobody's job
+    either: it is one of the free workers unless it is to be all.
+    """
 
     def __init__(self, value: str) -> None:
         self.value = value

@@ -110,13 +110,13 @@ def test_a_command_that_ended(cloud: Cloud, ssm: Stubber) -> None:
         "StatusDetails": "Failed",
         "ResponseCode": 3,
         "StandardOutputContent": "out",
-        "StandardErrorContent": "x" * 5000 + "the last words\n",
+        "StandardErrorContent": "the first words " + "x" * 5000 + "the last words\n",
     }
     ssm.add_response("get_command_invocation", ended)
     outcome = cloud.outcome("1" * 36, "i-1")
     assert outcome is not None
     assert (outcome.succeeded, outcome.stdout) == (False, "out")
-    assert outcome.why.startswith("Failed, exit status 3: ")
+    assert outcome.why.startswith("Failed, exit status 3: the first words ")
     assert outcome.why.endswith("the last words")
     assert len(outcome.why) < 1100
 

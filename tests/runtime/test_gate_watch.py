@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from slurm_cluster.model.flows import SlurmPorts
+from slurm_cluster.model.node_files import COMMAND
 from slurm_cluster.runtime.fault import Code
 from slurm_cluster.runtime.functions.smoke_test import watch as watch_module
 from slurm_cluster.runtime.functions.smoke_test.cloud import Outcome
+from slurm_cluster.runtime.functions.smoke_test.index import LAST_WORD_SECONDS
 from slurm_cluster.runtime.functions.smoke_test.investigation import last_failure
 from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
 from slurm_cluster.runtime.functions.smoke_test.watch import Finding, Watch
@@ -91,7 +96,7 @@ def test_a_cluster_that_passes() -> None:
         "Output": PASSED["output"],
     }
     assert bench.took() < 20
-    assert " gate --request-id r-1 --phase create --on-update free --wait 1620\n" in bench.script()
+    assert " gate --request-id r-1 --phase create --on-update free --wait $((1560 - n))\n" in bench.script()
 
 
 def test_a_boot_that_takes_its_time() -> None:
@@ -257,8 +262,49 @@ def test_the_budget_ends_with_a_verdict() -> None:
     bench.cloud.gate = None
     finding = bench.run()
     assert finding.verdict is not None
-    assert bench.settings.budget_seconds - 200 < bench.took() < bench.settings.budget_seconds
+    assert bench.settings.budget_seconds - 230 < bench.took() < bench.settings.budget_seconds
     assert bench.cloud.cancelled
+
+
+def test_the_gate_ends_its_own_wait_before_the_budget_does() -> None:
+    bench = Bench()
+    reason = "1 of 2 static workers are not ready: cpu-static-1 is IDLE+CLOUD+POWERED_DOWN"
+    entry = {"state": "IDLE+CLOUD+POWERED_DOWN", "reason": "", "address": "", "host": "", "instance_address": ""}
+    late = {**PASSED, "passed": False, "stage": "workers", "failure": {"step": "workers", "reason": reason}}
+    wait = int(_numbers_of(Bench().script_of_a_run())[0])
+    # it begins a little after it was sent, and looks once more after its time
+    bench.cloud.gate = ({**late, "table": {"cpu-static-1": entry}}, wait + 10)
+    assert _code(bench.run()) is Code.NODE_NEVER_REGISTERED
+
+
+def _numbers_of(script: str) -> list[str]:
+    return re.findall(r"--wait \$\(\((\d+) - n\)\)", script)
+
+
+def test_what_was_waited_for_the_programs_is_not_waited_again(tmp_path: Path) -> None:
+    program = tmp_path / "slurm-cluster"
+    script = Bench().script_of_a_run().replace(str(COMMAND), str(program))
+    appears = f"sleep() {{ ln -s /bin/echo {program}; }}\n"
+    done = subprocess.run(["/bin/sh", "-c", appears + script], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("--on-update free --wait 1558\n")
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+@pytest.mark.parametrize("silent", [("i-1",), ("i-h", "i-1", "i-2")])
+def test_machines_that_never_answer_do_not_use_up_the_budget(
+    silent: tuple[str, ...], stuck: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    bench.cloud.gate = None
+    if stuck:
+        bench.nodes["i-2"].status = {"state": "running", "step": "head", "seconds": 100, "reason": None}
+    outcome = bench.cloud.outcome
+    monkeypatch.setattr(
+        bench.cloud, "outcome", lambda command, node: None if node in silent else outcome(command, node)
+    )
+    finding = bench.run()
+    assert "No answer to a probe came from" in str(finding.verdict)
+    assert bench.took() < bench.settings.budget_seconds - LAST_WORD_SECONDS
 
 
 def test_an_update_that_tests_free_nodes_is_not_held_up_by_a_worker_stopped_long_ago() -> None:
@@ -285,6 +331,18 @@ def test_a_worker_that_an_update_adds_must_come() -> None:
     finding = bench.run()
     assert _code(finding) is Code.AGENT_NEVER_ONLINE
     assert bench.took() < watch_module.AGENT_SECONDS + REPORTED_WITHIN
+
+
+@pytest.mark.parametrize(("on_update", "asked"), [("free", "free"), ("off", "free"), ("all", "all")])
+def test_a_test_that_is_added_to_a_cluster_in_use_is_that_of_an_update(on_update: str, asked: str) -> None:
+    bench = Bench("Create", on_update)
+    for node in bench.nodes.values():
+        node.launched = bench.began - 86_400
+    if asked == "free":
+        bench.nodes["i-2"] = FakeNode(state="stopped", launched=bench.began - 86_400)
+    script = bench.script_of_a_run()
+    assert f" --phase update --on-update {asked} " in script
+    assert "--apply-only" not in script
 
 
 def test_an_update_without_a_test_only_applies() -> None:

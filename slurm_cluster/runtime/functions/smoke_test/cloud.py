@@ -13,6 +13,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from slurm_cluster.runtime.evidence import without_middle
+
 if TYPE_CHECKING:
     from types_boto3_cloudformation import CloudFormationClient
     from types_boto3_ec2 import EC2Client
@@ -147,7 +149,7 @@ class Cloud:
             succeeded=answer["Status"] == "Success",
             stdout=answer.get("StandardOutputContent", ""),
             why=f"{answer['StatusDetails']}, exit status {answer['ResponseCode']}: "
-            f"{answer.get('StandardErrorContent', '').strip()[-1000:]}",
+            f"{without_middle(answer.get('StandardErrorContent', '').strip(), 1000)}",
         )
 
     def cancel(self, command: str, instance_id: str) -> None:
