@@ -54,6 +54,8 @@ class OnUpdate:
     """
 
     def __init__(self, value: str) -> None:
+        if value not in ("free", "all", "off"):
+            raise ValueError(f"on_update is {value!r}: give OnUpdate.free(), OnUpdate.all() or OnUpdate.off()")
         self.value = value
 
     @classmethod
