@@ -157,7 +157,7 @@ class Cloud:
         """End a command that nobody waits for any more."""
         try:
             self._ssm.cancel_command(CommandId=command, InstanceIds=[instance_id])
-        except ClientError as error:
+        except (BotoCoreError, ClientError) as error:  # what was found out counts without it
             logger.warning("command %s was not cancelled: %s", command, error)
 
     def is_rolling_back(self, stack_id: str) -> bool:
