@@ -9,7 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.stub import ANY, Stubber
 from moto import mock_aws
 
@@ -136,6 +136,14 @@ def test_a_command_that_cannot_be_cancelled_is_no_failure(cloud: Cloud, ssm: Stu
     ssm.add_response("cancel_command", {}, {"CommandId": "1" * 36, "InstanceIds": ["i-1"]})
     ssm.add_client_error("cancel_command", "DuplicateInstanceId")
     cloud.cancel("1" * 36, "i-1")
+    cloud.cancel("1" * 36, "i-1")
+
+
+def test_nor_is_one_where_aws_does_not_answer(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: Any) -> None:
+        raise EndpointConnectionError(endpoint_url="https://ssm.eu-west-1.amazonaws.com")
+
+    monkeypatch.setattr(cloud._ssm, "cancel_command", fail)
     cloud.cancel("1" * 36, "i-1")
 
 

@@ -2,84 +2,24 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from slurm_cluster.model.flows import SlurmPorts
-from slurm_cluster.model.node_files import COMMAND
 from slurm_cluster.runtime.fault import Code
 from slurm_cluster.runtime.functions.smoke_test import watch as watch_module
 from slurm_cluster.runtime.functions.smoke_test.cloud import Outcome
-from slurm_cluster.runtime.functions.smoke_test.index import LAST_WORD_SECONDS
 from slurm_cluster.runtime.functions.smoke_test.investigation import last_failure
-from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
-from slurm_cluster.runtime.functions.smoke_test.watch import Finding, Watch
-from tests.runtime.gate_doubles import PASSED, Clock, FakeCloud, FakeNode
+from slurm_cluster.runtime.functions.smoke_test.request import Progress
+from slurm_cluster.runtime.functions.smoke_test.watch import Finding
+from tests.runtime.gate_doubles import PASSED, READY, Bench, FakeNode
 
 REPORTED_WITHIN = 180.0
 """Seconds from when a failure can be seen to its report."""
 
-READY = {"state": "ready", "step": "slurmd", "seconds": 1, "reason": None}
 FAILED_LINE = "slurm-cluster: FAILED step=packages reason=slurmd cannot be installed"
-
-
-def _request(kind: str = "Create") -> Request:
-    return Request(
-        request_id="r-1",
-        request_type=kind,
-        stack_id="stack",
-        instances={"head": "i-h", "cpu-static-1": "i-1", "cpu-static-2": "i-2"},
-        groups={"head": "sg-head", "worker": "sg-worker"},
-        ports=SlurmPorts(),
-    )
-
-
-class Bench:
-    """One request to a cluster whose machines are up unless a test says otherwise."""
-
-    def __init__(self, kind: str = "Create", on_update: str = "free") -> None:
-        self.clock = Clock()
-        self.began = self.clock.now
-        self.nodes = {
-            name: FakeNode(agent="Online", launched=self.began - 10, status=dict(READY))
-            for name in ("i-h", "i-1", "i-2")
-        }
-        self.cloud = FakeCloud(self.clock, self.nodes)
-        self.request = _request(kind)
-        self.settings = Settings(on_update=on_update, budget_seconds=1800, log_group="log")
-        self.progress = Progress(started=self.began)
-
-    def watch(self) -> Watch:
-        return Watch(
-            request=self.request,
-            settings=self.settings,
-            progress=self.progress,
-            cloud=self.cloud,  # type: ignore[arg-type]  # a double
-            clock=self.clock,
-            sleep=self.clock.sleep,
-        )
-
-    def run(self, seconds: float = 3600) -> Finding:
-        finding = self.watch().run(self.clock.now + seconds)
-        assert finding is not None
-        return finding
-
-    def took(self) -> float:
-        return self.clock.now - self.began
-
-    def script_of_a_run(self) -> str:
-        self.run()
-        return self.script()
-
-    def script(self) -> str:
-        (script,) = (script for script, _ in self.cloud.commands.values() if " gate " in script)
-        return script
 
 
 def _code(finding: Finding) -> Code:
@@ -264,47 +204,6 @@ def test_the_budget_ends_with_a_verdict() -> None:
     assert finding.verdict is not None
     assert bench.settings.budget_seconds - 230 < bench.took() < bench.settings.budget_seconds
     assert bench.cloud.cancelled
-
-
-def test_the_gate_ends_its_own_wait_before_the_budget_does() -> None:
-    bench = Bench()
-    reason = "1 of 2 static workers are not ready: cpu-static-1 is IDLE+CLOUD+POWERED_DOWN"
-    entry = {"state": "IDLE+CLOUD+POWERED_DOWN", "reason": "", "address": "", "host": "", "instance_address": ""}
-    late = {**PASSED, "passed": False, "stage": "workers", "failure": {"step": "workers", "reason": reason}}
-    wait = int(_numbers_of(Bench().script_of_a_run())[0])
-    # it begins a little after it was sent, and looks once more after its time
-    bench.cloud.gate = ({**late, "table": {"cpu-static-1": entry}}, wait + 10)
-    assert _code(bench.run()) is Code.NODE_NEVER_REGISTERED
-
-
-def _numbers_of(script: str) -> list[str]:
-    return re.findall(r"--wait \$\(\((\d+) - n\)\)", script)
-
-
-def test_what_was_waited_for_the_programs_is_not_waited_again(tmp_path: Path) -> None:
-    program = tmp_path / "slurm-cluster"
-    script = Bench().script_of_a_run().replace(str(COMMAND), str(program))
-    appears = f"sleep() {{ ln -s /bin/echo {program}; }}\n"
-    done = subprocess.run(["/bin/sh", "-c", appears + script], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("--on-update free --wait 1558\n")
-
-
-@pytest.mark.parametrize("stuck", [False, True])
-@pytest.mark.parametrize("silent", [("i-1",), ("i-h", "i-1", "i-2")])
-def test_machines_that_never_answer_do_not_use_up_the_budget(
-    silent: tuple[str, ...], stuck: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench()
-    bench.cloud.gate = None
-    if stuck:
-        bench.nodes["i-2"].status = {"state": "running", "step": "head", "seconds": 100, "reason": None}
-    outcome = bench.cloud.outcome
-    monkeypatch.setattr(
-        bench.cloud, "outcome", lambda command, node: None if node in silent else outcome(command, node)
-    )
-    finding = bench.run()
-    assert "No answer to a probe came from" in str(finding.verdict)
-    assert bench.took() < bench.settings.budget_seconds - LAST_WORD_SECONDS
 
 
 def test_an_update_that_tests_free_nodes_is_not_held_up_by_a_worker_stopped_long_ago() -> None:

@@ -284,6 +284,19 @@ def test_the_printed_result_is_short_enough_for_run_command(size: int, tmp_path:
         assert shown["nodes"] == result["nodes"]
 
 
+def test_what_failed_is_printed_however_much_did_not(tmp_path: Path) -> None:
+    result = Head(tmp_path, {}).pass_gate()
+    passed = [{"name": f"srun:p{n}", "passed": True, "detail": "d" * 1000, "nodes": []} for n in range(40)]
+    failed = {"name": "srun:last", "passed": False, "detail": "why", "nodes": ["last-static-1"]}
+    result |= {"checks": [*passed, failed], "failure": {"step": "srun:last", "reason": "é" * 790 + "the cause"}}
+    result["skipped"] = {f"n{n}": "ü" * 1000 for n in range(500)}
+    line = gate.text(result)
+    assert len(line) <= 20_000
+    shown = json.loads(line)
+    assert failed in shown["checks"]
+    assert shown["failure"]["reason"].endswith("the cause")
+
+
 def test_a_request_is_worked_on_once_also_by_two_at_the_same_time(tmp_path: Path) -> None:
     worked: list[str] = []
     answers: list[dict[str, Any] | None] = []

@@ -39,6 +39,7 @@ _STOPPED_SECONDS = 120
 
 _LINE_LENGTH = 20_000
 _SIZES = (2000, 800, 300, 100, 10)
+_FAILURE_SIZE = 800
 _REQUEST_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
@@ -314,8 +315,12 @@ def _status(path: Path, boot_id: str) -> dict[str, Any]:
 
 def text(result: Mapping[str, Any]) -> str:
     """Return the result as one JSON line that Run Command shows whole: it cuts at 24,000 characters."""
+    # a check that failed is the last one of many, and the first to be looked at
+    checks = sorted(result.get("checks", ()), key=lambda check: check["passed"] is not False)
+    told = {**result, "checks": checks}
     for size in _SIZES:
-        line = json.dumps({name: _cut(value, size) for name, value in result.items()})
+        sizes = {"failure": max(size, _FAILURE_SIZE)}
+        line = json.dumps({name: _cut(value, sizes.get(name, size)) for name, value in told.items()})
         if len(line) <= _LINE_LENGTH:
             break
     return line

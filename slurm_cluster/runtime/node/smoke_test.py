@@ -228,7 +228,7 @@ class Tester:
     ) -> None:
         printed = sorted(_short(line.strip()) for line in done.stdout.splitlines() if line.strip())
         if printed == expected and done.returncode == 0:
-            self._record(name, True, start, f"answered: {', '.join(printed)}")
+            self._record(name, True, start, f"answered: {_listed(printed)}")
             return
         how = (
             f"no end after {self._limit} seconds" if done.returncode in (124, 137) else f"exit status {done.returncode}"

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from slurm_cluster.model.node_files import COMMAND, INSTALL_DIR
 from slurm_cluster.runtime import probe_plan, verdict
 from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Answer, Evidence, Machine
 from slurm_cluster.runtime.fault import Verdict
-from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud, Instance
+from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud, Instance, passes
 from slurm_cluster.runtime.functions.smoke_test.investigation import Commands, investigate, last_failure
 from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
 from slurm_cluster.runtime.probe_plan import ProbeCall
@@ -151,7 +153,13 @@ class Watch:
         while True:
             now = self.clock()
             looks = now - self._looked >= LOOK_SECONDS and now < self.deadline - QUIET_SECONDS
-            finding = self._gate(now) or (self._look(now) if looks else None)
+            try:
+                finding = self._gate(now) or (self._look(now) if looks else None)
+            except (BotoCoreError, ClientError) as error:
+                if now >= self.deadline or not passes(error):
+                    raise
+                logger.warning("asked again: %s", error)
+                finding = None
             if finding is None and now >= self.deadline:
                 finding = self._conclude(self._evidence(self._machines(self._instances())), final=True)
             if finding is not None or now >= until:
