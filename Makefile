@@ -67,8 +67,9 @@ docs: deps ## write the generated parts of README.md, docs/compliance.md and doc
 	$(PY) -m scripts.reachability_page
 
 .PHONY: bench
-bench: deps ## compare the time of synthesis with that of the same resources declared by hand
+bench: deps ## compare the times of synthesis and of a reachability proof with what they cannot go below
 	$(PY) -m benchmarks.synth
+	$(PY) -m benchmarks.reachability
 
 .PHONY: synth
 synth: deps ## write the CloudFormation template to cdk.out

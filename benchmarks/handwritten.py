@@ -23,6 +23,7 @@ from constructs import IConstruct
 
 from benchmarks import handwritten_smoke_test
 from benchmarks.handwritten_network import Network
+from slurm_cluster import SlurmReachability
 
 Access = tuple[iam.CfnRole, iam.CfnInstanceProfile]
 
@@ -370,7 +371,8 @@ def main() -> None:
         for name in names:
             acknowledge(stack.node.find_child(name), f"NIST.800.53.R5-{rule}", f"HIPAA.Security-{rule}")
     packs = (cdk_nag.AwsSolutionsChecks, cdk_nag.NIST80053R5Checks, cdk_nag.HIPAASecurityChecks)
-    cdk.Validations.of(app).add_plugins(*(pack(app) for pack in packs))
+    proof = SlurmReachability(head=stack.network.head_group, workers=stack.network.worker_group)
+    cdk.Validations.of(app).add_plugins(proof, *(pack(app) for pack in packs))
     app.synth()
 
 
