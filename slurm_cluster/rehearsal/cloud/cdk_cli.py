@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_cluster.rehearsal.cloud.cdk_failure import failure_lines
 from slurm_cluster.rehearsal.cloud.cdk_tool import CdkError, app_command, cdk_script, node_executable
 from slurm_cluster.rehearsal.cloud.server import ACCOUNT, REGION, Cloud, base_environment
 
 _BOOTSTRAP_SECONDS, _DEPLOY_SECONDS, _DESTROY_SECONDS = 300, 1800, 900
-_TAIL = 60
 _COMMON = ("--no-notices", "--no-color", "--ci", "--no-version-reporting")
 
 
@@ -65,8 +64,11 @@ class CdkCli:
         # without the app: the bootstrap stack is the CLI's
         self._run(["bootstrap", f"aws://{ACCOUNT}/{REGION}", "--app", ""], _BOOTSTRAP_SECONDS)
 
-    def deploy(self) -> dict[str, dict[str, str]]:
+    def deploy(self, *, rollback: bool = True) -> dict[str, dict[str, str]]:
         """Synthesize and deploy every stack of the app; return the outputs by stack.
+
+        Args:
+            rollback: whether a stack that fails goes back to what it was; otherwise what was made stays as it failed.
 
         Raises:
             CdkError: it failed.
@@ -76,6 +78,7 @@ class CdkCli:
         self._run(
             [
                 *("deploy", "--all", "--require-approval", "never", "--progress", "events"),
+                *(() if rollback else ("--no-rollback",)),
                 *("--outputs-file", str(outputs), *self._app_options()),
             ],
             _DEPLOY_SECONDS,
@@ -117,7 +120,7 @@ class CdkCli:
     def _run(self, arguments: list[str], seconds: int) -> None:
         environment = self.environment()
         Path(environment["HOME"]).mkdir(parents=True, exist_ok=True)
-        tail: deque[str] = deque(maxlen=_TAIL)
+        printed: list[str] = []
         script = cdk_script(self._app_dir, self._cloud.cache, self._on_line)
         process = subprocess.Popen(
             [environment["JSII_NODE"], str(script), *arguments, *_COMMON],
@@ -141,7 +144,7 @@ class CdkCli:
         try:
             assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
             for line in process.stdout:
-                tail.append(line.rstrip())
+                printed.append(line.rstrip())
                 self._on_line(line.rstrip())
             code = process.wait()
         finally:
@@ -150,7 +153,7 @@ class CdkCli:
             process.wait()
         if code:
             why = f"took longer than {seconds} s" if overdue.is_set() else f"exited with {code}"
-            raise CdkError("\n".join((f"cdk {arguments[0]} {why}:", *tail)))
+            raise CdkError("\n".join((f"cdk {arguments[0]} {why}:", *failure_lines(printed))))
 
 
 def _kill_group(leader: int) -> None:
