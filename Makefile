@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 # Node.js comes from PyPI. Its wheel unpacks npm's start script without what it loads, so npm is started by its module.
 NODE_HOME := $(VENV)/node
 NPM := $(NODE_HOME)/bin/node $(NODE_HOME)/lib/node_modules/npm/bin/npm-cli.js
-# more for the CDK CLI, such as --no-rollback; context, such as -c cluster_name=lab, also for a rehearsal
+# more for the CDK CLI, such as --no-rollback, or for a rehearsal, such as --keep-on-failure; context for both
 CDK_ARGS ?=
 # files of tests that run side by side: rehearsals mostly wait, so one more than there are processors
 TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n < 7 ? n + 1 : 8)))

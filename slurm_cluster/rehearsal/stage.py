@@ -139,9 +139,9 @@ class Stage:
         """Make the CDK's own stack in the emulated account, by the CLI of the app in ``app_dir``."""
         self._cdk(app_dir, {}, lambda cli: cli.bootstrap())
 
-    def deploy(self, app_dir: Path, context: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-        """Deploy the app in ``app_dir`` by the CDK CLI and return the outputs by stack."""
-        return self._cdk(app_dir, context, lambda cli: cli.deploy())
+    def deploy(self, app_dir: Path, context: Mapping[str, Any], *, rollback: bool) -> dict[str, dict[str, str]]:
+        """Deploy the app in ``app_dir`` by the CDK CLI and return the outputs by stack; see ``CdkCli.deploy``."""
+        return self._cdk(app_dir, context, lambda cli: cli.deploy(rollback=rollback))
 
     def destroy(self, app_dir: Path, context: Mapping[str, Any]) -> None:
         """Destroy the app's stacks by the CDK CLI."""
