@@ -148,7 +148,14 @@ class Stage:
         self._cdk(app_dir, context, lambda cli: cli.destroy())
 
     def _cdk(self, app_dir: Path, context: Mapping[str, Any], use: Callable[[CdkCli], _T]) -> _T:
-        cli = CdkCli(self.cloud, app_dir, self.paths.root / "cdk", context=context, on_line=self._on_cdk_line)
+        cli = CdkCli(
+            self.cloud,
+            app_dir,
+            self.paths.root / "cdk",
+            context=context,
+            on_line=self._on_cdk_line,
+            check=self.raise_failure,  # a deployment that waits for its smoke test prints nothing for minutes
+        )
         try:
             return use(cli)
         except CdkError as error:

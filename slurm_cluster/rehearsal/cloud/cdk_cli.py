@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from slurm_cluster.rehearsal.cloud.cdk_failure import failure_lines
 from slurm_cluster.rehearsal.cloud.cdk_tool import CdkError, app_command, cdk_script, node_executable
 from slurm_cluster.rehearsal.cloud.server import ACCOUNT, REGION, Cloud, base_environment
 
 _BOOTSTRAP_SECONDS, _DEPLOY_SECONDS, _DESTROY_SECONDS = 300, 1800, 900
+_LOOK_SECONDS = 1.0
 _COMMON = ("--no-notices", "--no-color", "--ci", "--no-version-reporting")
 
 
@@ -30,6 +32,7 @@ class CdkCli:
         directory: for the cloud assembly, the CLI's home and the outputs; made when missing.
         context: context values; what is not a string is passed as JSON.
         on_line: called with each line that the CLI prints.
+        check: called every second while the CLI prints nothing; what it raises ends the CLI.
         variables: more environment variables for the CLI's processes.
     """
 
@@ -41,6 +44,7 @@ class CdkCli:
         *,
         context: Mapping[str, Any] | None = None,
         on_line: Callable[[str], None] = lambda line: None,
+        check: Callable[[], None] = lambda: None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._cloud = cloud
@@ -48,6 +52,7 @@ class CdkCli:
         self._directory = directory
         self._context = dict(context or {})
         self._on_line = on_line
+        self._check = check
         self._variables = dict(variables or {})
 
     @property
@@ -143,9 +148,9 @@ class CdkCli:
         timer.start()
         try:
             assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
-            for line in process.stdout:
-                printed.append(line.rstrip())
-                self._on_line(line.rstrip())
+            for line in self._lines(process.stdout):
+                printed.append(line)
+                self._on_line(line)
             code = process.wait()
         finally:
             timer.cancel()
@@ -154,6 +159,26 @@ class CdkCli:
         if code:
             why = f"took longer than {seconds} s" if overdue.is_set() else f"exited with {code}"
             raise CdkError("\n".join((f"cdk {arguments[0]} {why}:", *failure_lines(printed))))
+
+    def _lines(self, output: IO[str]) -> Iterator[str]:
+        """Yield what is printed, and look around while nothing is."""
+        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+        def read() -> None:
+            for line in output:
+                lines.put(line.rstrip())
+            lines.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        while True:
+            try:
+                line = lines.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                self._check()
+                continue
+            if line is None:
+                return
+            yield line
 
 
 def _kill_group(leader: int) -> None:
