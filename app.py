@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from constructs import Construct
 from slurm_cluster import OnUpdate, OperatingSystem, PortRange, SlurmCluster, SlurmReachability
 from slurm_cluster.model.names import cluster_name_problem, duplicates, partition_name_problem
 from slurm_cluster.operating_system import instance_type_problem
+from slurm_cluster.partition import MOST_STATIC_NODES
 
 _OPERATING_SYSTEMS = {
     "debian-13": OperatingSystem.debian_13,
@@ -37,6 +39,10 @@ class PartitionSettings:
     name: str
     instance_type: ec2.InstanceType
     static_nodes: int
+
+
+class PartitionProblems(ValueError):
+    """What is wrong in ``partitions``; each argument names the partition, its key and the value, without the rest."""
 
 
 def _text(value: Any) -> str:
@@ -71,6 +77,14 @@ def _number(value: Any) -> int:
     return int(value)
 
 
+def _static_nodes(value: Any) -> int:
+    """Read a number of JSON's, which has numbers; a text is taken only where the command line can give nothing else."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_STATIC_NODES:
+        return value
+    quoted = ", without quotes in JSON" if isinstance(value, str) else ""
+    raise ValueError(f"expected a whole number from 1 to {MOST_STATIC_NODES}{quoted}")
+
+
 def _flag(value: Any) -> bool:
     if str(value).lower() not in ("true", "false"):
         raise ValueError("expected true or false")
@@ -90,8 +104,9 @@ def _list(value: Any) -> list[str]:
 
 
 def _subnet_ids(value: Any) -> list[str]:
-    read = _form("subnet-[0-9a-f]+", "ids such as subnet-0123456789abcdef0")
-    items = [read(item) for item in _list(value)]
+    items = _list(value)
+    if wrong := [item for item in items if not re.fullmatch("subnet-[0-9a-f]+", item)]:
+        raise ValueError(f"{wrong[0]!r} is none: expected ids such as subnet-0123456789abcdef0")
     if twice := duplicates(items):
         raise ValueError(f"subnets must differ, {', '.join(twice)} occurs more than once")
     return items
@@ -116,27 +131,67 @@ def _on_update(value: Any) -> OnUpdate:
     return _ON_UPDATE[value]()
 
 
+_EXAMPLE = {"name": "cpu", "instance_type": "c7i.large", "static_nodes": 2}
+_PARTITION: Mapping[str, Callable[[Any], Any]] = {
+    "name": _partition_name,
+    "instance_type": _instance_type,
+    "static_nodes": _static_nodes,
+}
+"""Every key of a partition, all of them required, and what reads its value."""
+
+
+def _meant(key: str, known: Collection[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(key, known, n=1)), None)
+
+
+def _unknown(key: str, known: Collection[str]) -> str:
+    meant = _meant(key, known)
+    return f"is not known: the keys are {', '.join(known)}" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _partition(number: int, item: Any) -> PartitionSettings:
+    """Read the item of ``partitions`` that is ``number``, from 1."""
+    if not isinstance(item, dict):
+        raise PartitionProblems(f"number {number} is {item!r}: expected an object such as {json.dumps(_EXAMPLE)}")
+    name = item.get("name")
+    label = f"partition {name!r}" if isinstance(name, str) and name else f"partition number {number}"
+    unknown = [key for key in item if key not in _PARTITION]
+    meant = {_meant(key, _PARTITION) for key in unknown}
+    problems = [f"key {key!r} of {label} {_unknown(key, _PARTITION)}" for key in unknown]
+    found = {}
+    for key, read in _PARTITION.items():
+        if key in item:
+            try:
+                found[key] = read(item[key])
+            except ValueError as error:
+                problems.append(f"{key} of {label} is {item[key]!r}: {error}")
+        elif key not in meant:
+            problems.append(f"{label} has no {key}: give one such as {json.dumps(_EXAMPLE[key])}")
+    if problems:
+        raise PartitionProblems(*problems)
+    return PartitionSettings(**found)
+
+
 def _partitions(value: Any) -> list[PartitionSettings]:
-    form = 'expected a list such as [{"name": "cpu", "instance_type": "c7i.large", "static_nodes": 2}]'
+    form = f"expected a list such as {json.dumps([_EXAMPLE])}"
     try:
         items = json.loads(value) if isinstance(value, str) else value
     except json.JSONDecodeError as error:
         raise ValueError(form) from error
     if not isinstance(items, list) or not items:
         raise ValueError(form)
-    found = []
-    for item in items:
-        if not isinstance(item, dict) or set(item) != {"name", "instance_type", "static_nodes"}:
-            raise ValueError(form)
-        found.append(
-            PartitionSettings(
-                name=_partition_name(item["name"]),
-                instance_type=_instance_type(item["instance_type"]),
-                static_nodes=_number(item["static_nodes"]),
-            )
-        )
-    if twice := duplicates(item.name for item in found):
-        raise ValueError(f"partition names must differ, {', '.join(twice)} occurs more than once")
+    found: list[PartitionSettings] = []
+    problems: list[str] = []
+    for number, item in enumerate(items, start=1):
+        try:
+            found.append(_partition(number, item))
+        except PartitionProblems as error:
+            problems += error.args
+    names = [item["name"] for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)]
+    if twice := duplicates(names):
+        problems.append(f"partition names must differ, {', '.join(twice)} occurs more than once")
+    if problems:
+        raise PartitionProblems(*problems)
     return found
 
 
@@ -176,10 +231,12 @@ def read_context(given: Mapping[str, Any]) -> dict[str, Any]:
         if ":" in key or key.startswith("@") or key in _KEYS_OF_THE_CDK_CLI:
             continue
         if key not in CONTEXT:
-            problems.append(f"context key {key!r} is not known: the keys are {', '.join(CONTEXT)}")
+            problems.append(f"context key {key!r} {_unknown(key, CONTEXT)}")
             continue
         try:
             settings[key] = CONTEXT[key](value)
+        except PartitionProblems as error:
+            problems += [f"context {key}: {problem}" for problem in error.args]
         except ValueError as error:
             problems.append(f"context {key} is {value!r}: {error}")
     if "subnet_ids" in given and not {"vpc_id", "availability_zones"} <= set(given):

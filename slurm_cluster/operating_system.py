@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,11 @@ from constructs import Construct
 from slurm_cluster.image import PinnedImage
 from slurm_cluster.options import kind_problem
 
-_INSTANCE_TYPE = re.compile(r"[a-z]+(-[a-z]*)?[0-9][a-z0-9-]*\.[a-z0-9-]+")
+_INSTANCE_TYPE = re.compile(r"[a-z]+(-[a-z]*)?[0-9][a-z0-9-]*\.(?P<size>[a-z0-9-]+)")
+_NAMED_SIZES = ("nano", "micro", "small", "medium", "large", "xlarge", "metal")
+_COUNTED_SIZES = ("{}xlarge", "metal-{}xl")
+"""https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html. Families come and go, sizes rarely."""
+
 _ARM64_TYPE = re.compile(r"a1\.|[a-z]+[0-9]+g|[a-z]+[0-9]+[a-z]*-gb[0-9]")
 """Graviton has a ``g`` behind the generation, NVIDIA's Grace is in the ``-gb`` of its GPU, and a1 came before both.
 
@@ -27,15 +32,34 @@ _DEVICE = re.compile(r"/dev/[a-z0-9]+")
 
 
 def instance_type_problem(name: object) -> str | None:
-    """Return what is wrong with ``name`` as an EC2 instance type, or None."""
-    if isinstance(name, str) and _INSTANCE_TYPE.fullmatch(name):
-        return None
+    """Return what is wrong with ``name`` as an EC2 instance type, or None.
+
+    Its form and its size are checked; whether the family exists is known to EC2 alone.
+    """
     if Token.is_unresolved(name):
         return (
             "the instance type is a token, so its architecture and image cannot be told: "
             "give a literal type such as c7i.large"
         )
-    return f"instance type {name!r} is not allowed: give an EC2 instance type such as c7i.large"
+    match = _INSTANCE_TYPE.fullmatch(name.lower()) if isinstance(name, str) else None
+    if match is None:
+        return f"instance type {name!r} is not allowed: give an EC2 instance type such as c7i.large"
+    given = match["size"]
+    sizes = _sizes_like(given)
+    if given not in sizes:
+        near = difflib.get_close_matches(given, sizes, n=1)
+        advice = f"did you mean {match[0].removesuffix(given)}{near[0]}?" if near else "give one such as c7i.large;"
+        known = ", ".join((*_NAMED_SIZES, *(size.format("<n>") for size in _COUNTED_SIZES)))
+        return f"instance type {name!r} is not allowed: {given!r} is no size; {advice} sizes are {known}"
+    if name != match[0]:
+        return f"instance type {name!r} is not allowed: EC2 writes types in lower case; did you mean {match[0]}?"
+    return None
+
+
+def _sizes_like(size: str) -> tuple[str, ...]:
+    """Return the named sizes, and the counted ones with the number that is in ``size``."""
+    count = re.search("[1-9][0-9]*", size)
+    return (*_NAMED_SIZES, *(form.format(count[0]) for form in _COUNTED_SIZES if count))
 
 
 def architecture(instance_type: str) -> str:

@@ -15,7 +15,7 @@ from slurm_cluster.model.spec import PartitionSpec
 from slurm_cluster.node_instance import define_node_instance, root_volume_problem
 from slurm_cluster.options import whole_number_problem
 
-_MOST_STATIC_NODES = 500
+MOST_STATIC_NODES = 500
 """A stack holds 500 resources.
 
 https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html
@@ -64,7 +64,7 @@ class Partition(Construct):
                 f"{', '.join(foundation.partition_names)}; choose another"
             )
         number = f"static_nodes of partition {partition_name!r}"
-        if problem := whole_number_problem(number, static_nodes, most=_MOST_STATIC_NODES):
+        if problem := whole_number_problem(number, static_nodes, most=MOST_STATIC_NODES):
             problems.append(problem)
         if problem := root_volume_problem(root_volume_size):
             problems.append(f"partition {partition_name!r}: {problem}")

@@ -103,7 +103,7 @@ def _add_deploy_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-on-failure",
         action="store_true",
-        help="keep what failed, to be looked into by status, shell and exec until down",
+        help="keep what failed, without a rollback, to be looked into by status, shell and exec until down",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there as JSON")
     parser.add_argument("--timeline", type=Path, metavar="FILE.svg", help="draw what took how long there")

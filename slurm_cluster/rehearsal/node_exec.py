@@ -8,9 +8,6 @@ from __future__ import annotations
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH that systemd gives to services on Debian (systemd.exec(5))."""
 
-ENVIRONMENT_FILE = "/etc/environment"
-"""Read by PAM for login sessions on Debian; the image's names the API end point."""
-
 CAPABILITIES = (
     "audit_control",
     "audit_write",
@@ -41,14 +38,12 @@ CAPABILITIES = (
 )
 """What root in a node has: systemd-nspawn's defaults for a booted container (systemd-nspawn(1)) and net_admin."""
 
-_WITH_ENVIRONMENT = f'set -a; . {ENVIRONMENT_FILE}; set +a; exec "$@"'
-
 
 def command(pid1: int, argv: list[str]) -> list[str]:
     """Return the host command that runs ``argv`` as root in the node whose PID 1 is ``pid1`` here.
 
-    The command has the node's name spaces and root directory, the capabilities of the node's root, and the environment
-    of a service there: PATH, and what /etc/environment says. HOME is not set, as in Run Command on EC2.
+    The command has the node's name spaces and root directory, the capabilities of the node's root, and PATH alone as
+    its environment. HOME is not set, as in Run Command on EC2.
     """
     if pid1 <= 1:
         raise ValueError(f"pid {pid1} is not the init process of a node: give its pid as the host sees it")
@@ -59,7 +54,6 @@ def command(pid1: int, argv: list[str]) -> list[str]:
         *inside(pid1),
         *("env", "-i", f"PATH={PATH}"),
         *("setpriv", f"--bounding-set={bounding}"),
-        *("sh", "-c", _WITH_ENVIRONMENT, "sh"),
         *argv,
     ]
 

@@ -106,18 +106,23 @@ def perform(plan: Plan, say: Callable[[str], None], outcome: Outcome | None = No
         if plan.keep_on_failure and outcome is not None and rehearsal.standing:
             rehearsal.mark(State.FAILED)
             say(f"failed: {error}")
-            _say_kept(failed.session, plan.hours, say)
+            _say_kept(failed, plan.hours, say)
             kept = True
             outcome(1)
             _hold(plan.hours, lambda: None)
 
     with Rehearsal.deployed(
-        plan.app_dir, context=plan.context, image=plan.image, emit=say, on_failure=on_failure
+        plan.app_dir,
+        context=plan.context,
+        image=plan.image,
+        rollback=not plan.keep_on_failure,
+        emit=say,
+        on_failure=on_failure,
     ) as rehearsal:
         if plan.verb is Verb.UP:
             up = rehearsal.report()
             _write(plan, up)
-            _say_kept(up.session, plan.hours, say)
+            _say_kept(up, plan.hours, say)
             if outcome is not None:
                 outcome(0)
             _hold(plan.hours, rehearsal.raise_failure)
@@ -159,14 +164,12 @@ def _write(plan: Plan, told: Report) -> None:
         plan.timeline.write_text(timeline.render(told.spans, title=told.title))
 
 
-def _say_kept(session: str, hours: float, say: Callable[[str], None]) -> None:
-    say(f"session {session} stays for {hours:g} hours at most; look into it and end it by")
-    for words in (
-        "status",
-        f"shell --session {session} NODE",
-        f"exec --session {session} NODE -- COMMAND",
-        f"down --session {session}",
-    ):
+def _say_kept(told: Report, hours: float, say: Callable[[str], None]) -> None:
+    session = told.session
+    without = "" if told.nodes else " without a machine, with its AWS APIs,"
+    say(f"session {session} stays{without} for {hours:g} hours at most; look into it and end it by")
+    visits = (f"shell --session {session} NODE", f"exec --session {session} NODE -- COMMAND") if told.nodes else ()
+    for words in ("status", *visits, f"down --session {session}"):
         say(f"  python -m slurm_cluster.rehearsal {words}")
 
 

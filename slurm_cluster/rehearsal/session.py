@@ -46,15 +46,19 @@ class Rehearsal:
         app_dir: directory of its cdk.json.
         image: kind of the nodes' image.
         progress: told what happens.
+        rollback: whether a stack that does not deploy goes back to what it was.
     """
 
-    def __init__(self, stage: Stage, app_dir: Path, image: ImageKind, progress: Progress) -> None:
+    def __init__(
+        self, stage: Stage, app_dir: Path, image: ImageKind, progress: Progress, *, rollback: bool = True
+    ) -> None:
         self.progress = progress
         self.outputs: Mapping[str, Mapping[str, str]] = {}
         """Outputs by stack."""
         self._stage = stage
         self._app_dir = app_dir.resolve()
         self._image = image
+        self._rollback = rollback
         self._context: Context = {}
         self._smoke_tests: dict[str, SmokeTest] = {}
         self._closures: list[Closure] = []
@@ -67,6 +71,7 @@ class Rehearsal:
         *,
         context: Context | None = None,
         image: ImageKind = ImageKind.BAKED,
+        rollback: bool = True,
         emit: Callable[[str], None] = print,
         on_failure: Callable[[Rehearsal, Exception], None] = lambda rehearsal, error: None,
     ) -> Iterator[Rehearsal]:
@@ -78,6 +83,8 @@ class Rehearsal:
             app_dir: directory of the app's cdk.json; without one, of its app.py.
             context: CDK context for its synthesis.
             image: what the nodes boot.
+            rollback: whether a stack that does not deploy goes back to what it was, as in an account; otherwise its
+                nodes stay as they failed, for ``on_failure`` to look into.
             emit: takes the lines that say what happens.
             on_failure: called when something failed, in the block as well, before everything is removed.
 
@@ -97,7 +104,7 @@ class Rehearsal:
             with interrupts.held(progress.say):
                 sweep.sweep_abandoned(progress.say)
                 stage = Stage(claim(), image, progress)
-            rehearsal = cls(stage, app_dir, image, progress)
+            rehearsal = cls(stage, app_dir, image, progress, rollback=rollback)
             failed = True
             try:
                 stage.start()
@@ -151,7 +158,7 @@ class Rehearsal:
         self.progress.say("deploy", who="cdk")
         self._context = context or {}
         with self.progress.recorded("cdk deploy"):
-            self.outputs = self._stage.deploy(self._app_dir, self._context)
+            self.outputs = self._stage.deploy(self._app_dir, self._context, rollback=self._rollback)
 
     def redeploy(self, context: Context | None = None, *, timeout: float = READY_SECONDS) -> None:
         """Deploy the app once more, have the head apply what changed, and wait until every node is ready.

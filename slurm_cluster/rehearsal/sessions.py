@@ -17,6 +17,12 @@ from slurm_cluster.rehearsal.progress import Status, read_status
 from slurm_cluster.rehearsal.record import SessionRecord, State
 
 _POLL_SECONDS = 0.1
+_WITHOUT_MACHINES = {
+    State.STARTING: "it has none yet",
+    State.DEPLOYING: "it has none yet",
+    State.UP: "it has none, as no instance of its app is there",
+    State.FAILED: "it has none and gets none, as it has failed",
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class LivingSession:
         fitting = fitting or [seen for seen in machines.values() if wanted in seen.further_names]
         if len(fitting) != 1:
             problem = "is the name of several machines" if fitting else "is no machine"
-            choice = f"give one of {', '.join(machines)}" if machines else "it has none yet"
+            choice = f"give one of {', '.join(machines)}" if machines else _WITHOUT_MACHINES[self.state]
             raise RehearsalError(f"{wanted!r} {problem} of session {self.id}: {choice}")
         return fitting[0]
 

@@ -139,16 +139,23 @@ class Stage:
         """Make the CDK's own stack in the emulated account, by the CLI of the app in ``app_dir``."""
         self._cdk(app_dir, {}, lambda cli: cli.bootstrap())
 
-    def deploy(self, app_dir: Path, context: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-        """Deploy the app in ``app_dir`` by the CDK CLI and return the outputs by stack."""
-        return self._cdk(app_dir, context, lambda cli: cli.deploy())
+    def deploy(self, app_dir: Path, context: Mapping[str, Any], *, rollback: bool) -> dict[str, dict[str, str]]:
+        """Deploy the app in ``app_dir`` by the CDK CLI and return the outputs by stack; see ``CdkCli.deploy``."""
+        return self._cdk(app_dir, context, lambda cli: cli.deploy(rollback=rollback))
 
     def destroy(self, app_dir: Path, context: Mapping[str, Any]) -> None:
         """Destroy the app's stacks by the CDK CLI."""
         self._cdk(app_dir, context, lambda cli: cli.destroy())
 
     def _cdk(self, app_dir: Path, context: Mapping[str, Any], use: Callable[[CdkCli], _T]) -> _T:
-        cli = CdkCli(self.cloud, app_dir, self.paths.root / "cdk", context=context, on_line=self._on_cdk_line)
+        cli = CdkCli(
+            self.cloud,
+            app_dir,
+            self.paths.root / "cdk",
+            context=context,
+            on_line=self._on_cdk_line,
+            check=self.raise_failure,  # a deployment that waits for its smoke test prints nothing for minutes
+        )
         try:
             return use(cli)
         except CdkError as error:

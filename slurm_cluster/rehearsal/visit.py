@@ -13,6 +13,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from slurm_cluster.rehearsal import node_exec
+from slurm_cluster.rehearsal.cloud.server import access_variables
 from slurm_cluster.rehearsal.sessions import LivingSession, SeenMachine
 
 _SIGNAL_STATUS = 128
@@ -28,7 +29,7 @@ def lines(session: LivingSession) -> Iterator[str]:
     yield f"session {session.id}: {session.state.value}, began {minutes:.0f} minutes ago (process {session.owner})"
     yield f"  app        {record.app}"
     yield f"  image      {record.image.value}"
-    yield f"  AWS APIs   AWS_ENDPOINT_URL={record.endpoint} AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test"
+    yield f"  AWS APIs   {' '.join(f'{name}={value}' for name, value in access_variables(record.endpoint).items())}"
     machines, problem = _machines(session)
     if problem:
         yield f"  {problem}"
@@ -48,6 +49,7 @@ def as_dict(session: LivingSession) -> dict[str, Any]:
         "app": record.app if record else None,
         "image": record.image.value if record else None,
         "endpoint": record.endpoint if record else None,
+        "variables": access_variables(record.endpoint) if record else {},
         "began": record.began if record else None,
         "problem": problem,
         "nodes": {

@@ -80,6 +80,13 @@ def test_a_failure_carries_the_end_of_the_output(tmp_path: Path) -> None:
     assert str(caught.value).endswith("line 99")
 
 
+def test_a_deploy_is_rolled_back_unless_what_failed_is_to_stay(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, "console.log(process.argv.join(' '))")
+    stage.cli.deploy()
+    stage.cli.deploy(rollback=False)
+    assert ["--no-rollback" in line.split() for line in stage.lines] == [False, True]
+
+
 def test_a_cli_that_takes_too_long_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cdk_cli, "_DEPLOY_SECONDS", 1)
     stage = Stage(

@@ -42,8 +42,9 @@ class Ending:
         self.message = str(caught.value)
         assert self.message.startswith("cdk deploy exited with 1"), self.message
         assert "ROLLBACK_COMPLETE" in self.message
-        # the CDK CLI shows it in one line with the resource, and again
-        (self.reason,) = set(re.findall(r"CREATE_FAILED .*Custom::SlurmSmokeTest.*?\) (.*)", self.message))
+        # the reason, before all else and once
+        (self.reason,) = re.findall(r"CREATE_FAILED .*Custom::SlurmSmokeTest.*?\) (.*)", self.message)
+        assert self.reason in self.message.splitlines()[1]
 
     def _see(self, rehearsal: Rehearsal, error: Exception) -> None:
         """Look at what the rollback has left."""

@@ -14,6 +14,7 @@ import pytest
 from slurm_cluster.model.flows import Role
 from slurm_cluster.rehearsal import leftovers
 from slurm_cluster.rehearsal.cgroups import is_alive
+from slurm_cluster.rehearsal.image.recipe import API_ENDPOINT
 from slurm_cluster.rehearsal.machine import REBOOT_EXIT, Machine, MachineError
 from slurm_cluster.runtime.node import metadata_guard
 from tests.rehearsal.machine_bench import Bench, bench, boot, shell
@@ -47,17 +48,36 @@ def spare(stand: Bench, spare_namespace: str) -> Iterator[Machine]:
         machine.remove()
 
 
-def test_command_has_the_environment_of_a_service(node: Machine) -> None:
+SOMEBODY = """
+id -u somebody || useradd --create-home --shell /bin/bash somebody
+echo 'somebody ALL=(ALL) NOPASSWD:ALL' > /etc/sudoers.d/somebody
+"""
+
+
+def test_command_has_the_path_alone_in_its_environment(node: Machine) -> None:
     names = {line.partition("=")[0] for line in shell(node, "env").splitlines()}
-    assert {"PATH", "AWS_ENDPOINT_URL"} <= names
-    assert not names & {"HOME", "AWS_DEFAULT_REGION", "AWS_REGION", "SLURM_CLUSTER_REHEARSAL_SESSION"}
+    assert names - {"PWD", "_", "SHLVL", "OLDPWD"} == {"PATH"}
 
 
-def test_log_ins_and_services_find_the_api_too(node: Machine) -> None:
-    shell(node, "id -u somebody || useradd -m somebody")
-    by_login = shell(node, "su -l somebody -c 'echo $AWS_ENDPOINT_URL'")
-    by_service = shell(node, "systemd-run --quiet --pipe --wait sh -c 'echo $AWS_ENDPOINT_URL'")
-    assert by_login == by_service == shell(node, "echo $AWS_ENDPOINT_URL") != "\n"
+@pytest.mark.parametrize(
+    "way",
+    [
+        "{}",
+        "env -i {}",
+        "systemd-run --quiet --pipe --wait {}",
+        "runuser -u somebody -- sudo -n {}",
+        "runuser -l somebody -c 'sudo -n {}'",
+        "runuser -l somebody -c 'sudo -n -i {}'",
+        "runuser -u somebody -- {}",
+        "su -l somebody -c '{}'",
+        "systemd-run --quiet --pipe --wait --uid=nobody {}",
+    ],
+)
+def test_every_process_finds_the_api_however_it_was_started(node: Machine, way: str) -> None:
+    shell(node, SOMEBODY)
+    script = "import boto3; print(boto3.client('ssm', region_name='eu-west-1').meta.endpoint_url)"
+    shell(node, "cat > /var/tmp/endpoint.py <<END\n" + script + "\nEND")
+    assert shell(node, way.format("/usr/bin/python3 /var/tmp/endpoint.py")) == f"{API_ENDPOINT}\n"
 
 
 def test_command_has_the_capabilities_of_the_nodes_root(node: Machine) -> None:

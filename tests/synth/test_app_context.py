@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import aws_cdk as cdk
+import botocore.session
 import pytest
+from botocore.model import StringShape
 
 import app as default_app
 from slurm_cluster.model.flows import PortRange
@@ -124,9 +126,13 @@ def test_keys_of_cdk_are_left_alone() -> None:
         ({"stack_name": ""}, "context stack_name is '': expected a text"),
         ({"partitions": "cpu"}, "expected a list such as"),
         ({"partitions": []}, "expected a list such as"),
-        ({"partitions": [{"name": "cpu"}]}, "expected a list such as"),
+        ({"partitions": ["cpu"]}, "context partitions: number 1 is 'cpu': expected an object such as {"),
         ({"partitions": [{**PARTITIONS[0], "name": "cpu-static"}]}, "must not end in '-static'"),
-        ({"partitions": [{**PARTITIONS[0], "static_nodes": 0}]}, "expected a whole number from 1"),
+        ({"head_instance_typ": "x"}, "did you mean head_instance_type?"),
+        (
+            {"head_instance_type": "t3.mediun"},
+            "context head_instance_type is 't3.mediun': instance type 't3.mediun' is not allowed: 'mediun' is no size",
+        ),
         ({"partitions": PARTITIONS * 2}, "partition names must differ, cpu occurs more than once"),
         ({"subnet_ids": "subnet-1"}, "context subnet_ids needs vpc_id and availability_zones"),
         (
@@ -146,7 +152,7 @@ def test_keys_of_cdk_are_left_alone() -> None:
         ),
         (
             {"vpc_id": "vpc-1", "subnet_ids": "private-1", "availability_zones": "a"},
-            "expected ids such as subnet-0123456789abcdef0",
+            "'private-1' is none: expected ids such as subnet-0123456789abcdef0",
         ),
     ],
 )
@@ -154,6 +160,105 @@ def test_what_is_not_allowed_is_said(context: dict[str, Any], message: str) -> N
     with pytest.raises(ValueError, match="context") as caught:
         default_app.read_context({"partitions": PARTITIONS, **context})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"static_nodes": 0}, "static_nodes of partition 'cpu' is 0: expected a whole number from 1 to 500"),
+        ({"static_nodes": 501}, "static_nodes of partition 'cpu' is 501: expected a whole number from 1 to 500"),
+        ({"static_nodes": True}, "static_nodes of partition 'cpu' is True: expected a whole number from 1 to 500"),
+        ({"static_nodes": 2.0}, "static_nodes of partition 'cpu' is 2.0: expected a whole number from 1 to 500"),
+        (
+            {"static_nodes": "2"},
+            "static_nodes of partition 'cpu' is '2': expected a whole number from 1 to 500, without quotes in JSON",
+        ),
+        (
+            {"instance_type": "c7x.lrage"},
+            "instance_type of partition 'cpu' is 'c7x.lrage': instance type 'c7x.lrage' is not allowed: "
+            "'lrage' is no size",
+        ),
+        ({"instance_type": 5}, "instance_type of partition 'cpu' is 5: expected a text"),
+        ({"name": 5}, "name of partition number 1 is 5: expected a text"),
+        (
+            {"color": "red"},
+            "key 'color' of partition 'cpu' is not known: the keys are name, instance_type, static_nodes",
+        ),
+    ],
+)
+@pytest.mark.parametrize("as_text", [False, True], ids=["cdk.json", "command line"])
+def test_what_is_wrong_in_a_partition_is_said_without_the_rest(
+    changes: dict[str, Any], problem: str, as_text: bool
+) -> None:
+    partitions = [{**PARTITIONS[0], **changes}, {**PARTITIONS[0], "name": "gpu"}]
+    with pytest.raises(ValueError, match="context") as caught:
+        default_app.read_context({"partitions": json.dumps(partitions) if as_text else partitions})
+    message = str(caught.value)
+    assert message.startswith(f"context partitions: {problem}")
+    assert "gpu" not in message
+    assert len(message.splitlines()) == 1
+
+
+def test_a_misspelt_key_of_a_partition_is_one_problem() -> None:
+    partition = {"name": "cpu", "instance_type": "c7i.large", "static_node": 2}
+    with pytest.raises(ValueError, match="context") as caught:
+        default_app.read_context({"partitions": [partition]})
+    assert str(caught.value) == (
+        "context partitions: key 'static_node' of partition 'cpu' is not known: "
+        "the keys are name, instance_type, static_nodes; did you mean static_nodes?"
+    )
+
+
+def test_all_problems_of_all_partitions_come_at_once() -> None:
+    partitions = [{"name": "cpu", "static_nodes": 0}, {"instance_type": "c7i.larg", "static_nodes": 1}, 3, *PARTITIONS]
+    with pytest.raises(ValueError, match="context") as caught:
+        default_app.read_context({"partitions": partitions, "head_instance_type": "t3.mediun"})
+    lines = str(caught.value).splitlines()
+    for line, start in zip(
+        lines,
+        (
+            "context partitions: partition 'cpu' has no instance_type: give one such as \"c7i.large\"",
+            "context partitions: static_nodes of partition 'cpu' is 0: ",
+            'context partitions: partition number 2 has no name: give one such as "cpu"',
+            "context partitions: instance_type of partition number 2 is 'c7i.larg': ",
+            "context partitions: number 3 is 3: expected an object such as ",
+            "context partitions: partition names must differ, cpu occurs more than once",
+            "context head_instance_type is 't3.mediun': ",
+        ),
+        strict=True,
+    ):
+        assert line.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("t3.mediun", "t3.medium"),
+        ("c7x.lrage", "c7x.large"),
+        ("c7i.24xlrage", "c7i.24xlarge"),
+        ("m7i.metal-24xlarge", "m7i.metal-24xl"),
+        ("T3.Medium", "t3.medium"),
+        ("u-6tb1.112xlarg", "u-6tb1.112xlarge"),
+    ],
+)
+def test_the_size_that_was_meant_is_said(given: str, meant: str) -> None:
+    with pytest.raises(ValueError, match="head_instance_type") as caught:
+        default_app.read_context({"partitions": PARTITIONS, "head_instance_type": given})
+    assert f"did you mean {meant}?" in str(caught.value)
+
+
+def test_a_size_like_no_other_gets_an_example() -> None:
+    with pytest.raises(ValueError, match=r"give one such as c7i\.large; sizes are nano, micro, small") as caught:
+        default_app.read_context({"partitions": PARTITIONS, "head_instance_type": "t3.qqq"})
+    assert "did you mean" not in str(caught.value)
+
+
+def test_every_type_that_ec2_lists_is_allowed() -> None:
+    shape = botocore.session.get_session().get_service_model("ec2").shape_for("InstanceType")
+    assert isinstance(shape, StringShape)
+    assert len(shape.enum) > 1000
+    for name in shape.enum:
+        default_app.read_context({"partitions": PARTITIONS, "head_instance_type": name})
 
 
 def test_spaces_behind_commas_do_not_matter() -> None:
@@ -165,7 +270,6 @@ def test_spaces_behind_commas_do_not_matter() -> None:
     ("context", "message"),
     [
         ({"state_volume_gib": 70000}, "state_volume_size is 70000 GiB: give whole GiB from 1 to 65536"),
-        ({"partitions": [{**PARTITIONS[0], "static_nodes": 501}]}, "is 501: give a whole number, 1 to 500"),
         ({"srun_ports": "6800-6900"}, "contains 6817, the port of slurmctld"),
     ],
 )

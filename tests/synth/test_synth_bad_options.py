@@ -46,6 +46,7 @@ def cluster(stack: cdk.Stack) -> SlurmCluster:
         ({"srun_ports": "60001-63000"}, "srun_ports is '60001-63000': give a range such as"),
         ({"head_instance_type": "t3.medium"}, "'t3.medium' is not an ec2.InstanceType"),
         ({"head_instance_type": ec2.InstanceType("foo.bar")}, "instance type 'foo.bar' is not allowed"),
+        ({"head_instance_type": ec2.InstanceType("t3.mediun")}, r"head node: .* did you mean t3\.medium\?"),
         # "false" would count as yes
         ({"job_credentials": "false"}, "job_credentials is 'false': give True or False"),
         ({"operating_system": "debian"}, "operating_system is 'debian': give one such as"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import boto3
 import pytest
 
 from slurm_cluster.model.node_files import OVERRIDE_DIR
@@ -71,7 +72,19 @@ def test_image_has_what_nodes_install() -> None:
 
 
 def test_no_region_is_given_to_nodes() -> None:
-    assert not any("REGION" in text for text in recipe.environment_files().values())
+    assert not any("region" in text.lower() for text in recipe.endpoint_files().values())
+
+
+@pytest.mark.parametrize("home", ["/root", "/etc/skel"])
+def test_sdks_find_the_api_by_a_file_that_needs_no_variable(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(recipe.endpoint_files()[f"{home}/.aws/config"])
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    assert boto3.Session().client("ssm", region_name="eu-west-1").meta.endpoint_url == recipe.API_ENDPOINT
 
 
 def test_digest_follows_packages_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 import tomllib
@@ -54,3 +55,10 @@ def test_pins_are_inside_the_ranges_of_the_library() -> None:
         (pin,) = pins()[canonicalize_name(wanted.name)].specifier
         assert wanted.specifier.contains(pin.version), f"{wanted} does not admit the pin {pin}"
         assert any(item.operator == "<" for item in wanted.specifier), f"{wanted} has no upper end"
+
+
+def test_apps_elsewhere_import_the_tree_once_dependencies_are_made(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", "import slurm_cluster.rehearsal"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"run `make deps` again: {done.stderr}"

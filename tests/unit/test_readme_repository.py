@@ -11,7 +11,7 @@ from tests import readme_repository
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     # the plug-in, which an installation of the package would bring
-    command = [sys.executable, "-m", "pytest", "-p", "slurm_cluster.testing.plugin", "-m", "not rehearsal"]
+    command = [sys.executable, "-m", "pytest", "-m", "not rehearsal"]
     return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=False)
 
 

@@ -22,6 +22,8 @@ from slurm_cluster.rehearsal.progress import Progress, Span
 from slurm_cluster.rehearsal.record import State
 from slurm_cluster.rehearsal.report import Report, SmokeTest
 
+HEAD = {"instance_id": "i-1", "private_ip": "10.0.0.4"}
+
 
 class FakeRehearsal:
     """A deployed app with one head, without anything behind it."""
@@ -31,6 +33,7 @@ class FakeRehearsal:
         self.standing = standing
         self.progress = Progress(lambda line: None)
         self.did: list[str] = []
+        self.rollback: bool | None = None
         self._passes = passes
 
     def smoke_test(self, head: str) -> SmokeTest:
@@ -57,7 +60,7 @@ class FakeRehearsal:
             seconds=1,
             failure=failure,
             outputs={},
-            nodes={} if "destroy" in self.did else {"head": {"instance_id": "i-1", "private_ip": "10.0.0.4"}},
+            nodes={} if "destroy" in self.did or not self.heads else {"head": HEAD},
             smoke_tests={},
             spans=tuple(self.progress.spans()),
             refused=(),
@@ -73,8 +76,9 @@ class Fakes:
 
     @contextmanager
     def deployed(
-        self, app_dir: Path, *, on_failure: Callable[[Any, Exception], None], **_: object
+        self, app_dir: Path, *, rollback: bool, on_failure: Callable[[Any, Exception], None], **_: object
     ) -> Iterator[FakeRehearsal]:
+        self._fake.rollback = rollback
         try:
             if self._error:
                 raise self._error
@@ -177,6 +181,22 @@ def test_what_failed_is_kept_until_it_is_told_to_end(plan: Plan, monkeypatch: py
     assert made.did == ["smoke test head", "mark failed", "hold", "close"]
     assert outcomes == [1]
     assert "  python -m slurm_cluster.rehearsal shell --session ab12 NODE" in said
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_is_to_be_kept_is_not_rolled_back(plan: Plan, monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
+    made = fake(monkeypatch)
+    perform(replace(plan, keep_on_failure=keep), lambda line: None, lambda code: None)
+    assert made.rollback is not keep
+
+
+def test_a_session_that_is_kept_without_machines_says_so(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[str]()
+    fake(monkeypatch, heads=(), deploy_error=RehearsalError("no such type"))
+    with pytest.raises(RehearsalError):
+        perform(replace(plan, keep_on_failure=True), said.append, lambda code: None)
+    assert "session ab12 stays without a machine, with its AWS APIs, for 1 hours at most" in "\n".join(said)
+    assert not [line for line in said if "rehearsal shell" in line or "rehearsal exec" in line]
 
 
 def test_what_has_nothing_to_look_into_is_not_kept(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

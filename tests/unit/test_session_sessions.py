@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import pytest
 
 from slurm_cluster.model.node_files import NODE_TAG, ROLE_TAG, STATUS_FILE
@@ -139,12 +142,52 @@ def test_a_machine_that_does_not_run_cannot_be_entered(begin: Callable[[str], Ow
         SeenMachine(instance("i-8", "stopped"), begin("/apps/one").paths).pid1  # noqa: B018 - it raises
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (State.DEPLOYING, "it has none yet"),
+        (State.UP, "it has none, as no instance of its app is there"),
+        (State.FAILED, "it has none and gets none, as it has failed"),
+    ],
+)
+def test_a_session_without_machines_says_whether_some_are_to_come(
+    begin: Callable[[str], Ownership], monkeypatch: pytest.MonkeyPatch, state: State, said: str
+) -> None:
+    monkeypatch.setattr(sessions, "observe", lambda _: Observed(instances={}, volumes={}))
+    begin("/apps/one")
+    (session,) = living()
+    assert session.record is not None
+    replace(session.record, state=state).write(session.paths)
+    (session,) = living()
+    with pytest.raises(RehearsalError, match=rf"'head' is no machine of session {session.id}: {said}$"):
+        session.machine("head")
+
+
+def test_the_variables_of_status_are_all_that_boto3_needs(
+    begin: Callable[[str], Ownership], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    begin("/apps/one")
+    (session,) = living()
+    (told,) = [line for line in lines(session) if "AWS APIs" in line]
+    for variable in told.split()[2:]:
+        monkeypatch.setenv(*variable.split("=", 1))
+    made = boto3.Session().client("ec2")
+    assert made.meta.endpoint_url == "http://localhost:1"
+    assert boto3.Session().get_credentials() is not None
+
+
 def test_status_tells_people_and_programs_the_same(begin: Callable[[str], Ownership]) -> None:
     begin("/apps/one")
     (session,) = living()
     told = "\n".join(lines(session))
     assert "AWS_ENDPOINT_URL=http://localhost:1 " in told
     value = json.loads(json.dumps(as_dict(session)))
+    assert " ".join(f"{name}={text}" for name, text in value["variables"].items()) in told
     assert (value["state"], value["app"], value["problem"]) == ("up", "/apps/one", None)
     assert all(name in told and seen["instance_id"] in told for name, seen in value["nodes"].items())
     assert set(value["nodes"]) == {"head", "cpu-static-1", "cpu-static-1@i-3", "i-4", "i-5", "i-6"}

@@ -31,7 +31,7 @@ Rehearsal.deployed = staticmethod(deployed)
 def run(folder: Path, test: str, *arguments: str) -> str:
     (folder / "conftest.py").write_text(STAND_IN)
     (folder / "test_it.py").write_text(test)
-    command = [sys.executable, "-m", "pytest", "-p", "slurm_cluster.testing.plugin", "-p", "no:cacheprovider", "-s"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-s"]
     return subprocess.run(
         [*command, "--strict-markers", "--rootdir", ".", "-c", os.devnull, *arguments, "."],
         cwd=folder,
@@ -90,7 +90,7 @@ def test_tests_that_rehearse_are_marked(tmp_path: Path, expression: str, told: s
 
 def test_a_machine_that_cannot_rehearse_fails_the_test_and_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_it(rehearse):\n    rehearse('.')\n")
-    command = [sys.executable, "-m", "pytest", "-p", "slurm_cluster.testing.plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SLURM_CLUSTER_REHEARSAL_CACHE": "/proc/has/no/room"}
     done = subprocess.run(
         [*command, "--rootdir", ".", "-c", os.devnull, "."],

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from slurm_cluster.rehearsal.cloud.cdk_failure import failure_lines
 from slurm_cluster.rehearsal.cloud.cdk_tool import CdkError, app_command, cdk_script, node_executable
 from slurm_cluster.rehearsal.cloud.server import ACCOUNT, REGION, Cloud, base_environment
 
 _BOOTSTRAP_SECONDS, _DEPLOY_SECONDS, _DESTROY_SECONDS = 300, 1800, 900
-_TAIL = 60
+_LOOK_SECONDS = 1.0
 _COMMON = ("--no-notices", "--no-color", "--ci", "--no-version-reporting")
 
 
@@ -31,6 +32,7 @@ class CdkCli:
         directory: for the cloud assembly, the CLI's home and the outputs; made when missing.
         context: context values; what is not a string is passed as JSON.
         on_line: called with each line that the CLI prints.
+        check: called every second while the CLI prints nothing; what it raises ends the CLI.
         variables: more environment variables for the CLI's processes.
     """
 
@@ -42,6 +44,7 @@ class CdkCli:
         *,
         context: Mapping[str, Any] | None = None,
         on_line: Callable[[str], None] = lambda line: None,
+        check: Callable[[], None] = lambda: None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._cloud = cloud
@@ -49,6 +52,7 @@ class CdkCli:
         self._directory = directory
         self._context = dict(context or {})
         self._on_line = on_line
+        self._check = check
         self._variables = dict(variables or {})
 
     @property
@@ -65,8 +69,11 @@ class CdkCli:
         # without the app: the bootstrap stack is the CLI's
         self._run(["bootstrap", f"aws://{ACCOUNT}/{REGION}", "--app", ""], _BOOTSTRAP_SECONDS)
 
-    def deploy(self) -> dict[str, dict[str, str]]:
+    def deploy(self, *, rollback: bool = True) -> dict[str, dict[str, str]]:
         """Synthesize and deploy every stack of the app; return the outputs by stack.
+
+        Args:
+            rollback: whether a stack that fails goes back to what it was; otherwise what was made stays as it failed.
 
         Raises:
             CdkError: it failed.
@@ -76,6 +83,7 @@ class CdkCli:
         self._run(
             [
                 *("deploy", "--all", "--require-approval", "never", "--progress", "events"),
+                *(() if rollback else ("--no-rollback",)),
                 *("--outputs-file", str(outputs), *self._app_options()),
             ],
             _DEPLOY_SECONDS,
@@ -117,7 +125,7 @@ class CdkCli:
     def _run(self, arguments: list[str], seconds: int) -> None:
         environment = self.environment()
         Path(environment["HOME"]).mkdir(parents=True, exist_ok=True)
-        tail: deque[str] = deque(maxlen=_TAIL)
+        printed: list[str] = []
         script = cdk_script(self._app_dir, self._cloud.cache, self._on_line)
         process = subprocess.Popen(
             [environment["JSII_NODE"], str(script), *arguments, *_COMMON],
@@ -140,9 +148,9 @@ class CdkCli:
         timer.start()
         try:
             assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
-            for line in process.stdout:
-                tail.append(line.rstrip())
-                self._on_line(line.rstrip())
+            for line in self._lines(process.stdout):
+                printed.append(line)
+                self._on_line(line)
             code = process.wait()
         finally:
             timer.cancel()
@@ -150,7 +158,27 @@ class CdkCli:
             process.wait()
         if code:
             why = f"took longer than {seconds} s" if overdue.is_set() else f"exited with {code}"
-            raise CdkError("\n".join((f"cdk {arguments[0]} {why}:", *tail)))
+            raise CdkError("\n".join((f"cdk {arguments[0]} {why}:", *failure_lines(printed))))
+
+    def _lines(self, output: IO[str]) -> Iterator[str]:
+        """Yield what is printed, and look around while nothing is."""
+        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+        def read() -> None:
+            for line in output:
+                lines.put(line.rstrip())
+            lines.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        while True:
+            try:
+                line = lines.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                self._check()
+                continue
+            if line is None:
+                return
+            yield line
 
 
 def _kill_group(leader: int) -> None:

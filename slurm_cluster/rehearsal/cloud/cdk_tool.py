@@ -21,7 +21,7 @@ _INSTALL_SECONDS = 600
 
 
 class CdkError(RuntimeError):
-    """The CDK CLI failed, took too long or cannot be had; the message ends with the end of its output."""
+    """The CDK CLI failed, took too long or cannot be had; the message says why, or ends with the end of its output."""
 
 
 def node_executable() -> Path:

@@ -33,6 +33,16 @@ def base_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
 
 
+def access_variables(endpoint: str) -> dict[str, str]:
+    """Return the variables with which AWS tools reach the emulated AWS at ``endpoint`` as the account's root user."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",  # not one
+    }
+
+
 def client(endpoint: str, service: str, credentials: Mapping[str, str] | None = None) -> Any:
     """Return a boto3 client of the emulated AWS at ``endpoint``; the rest as of ``Cloud.client``."""
     session = boto3.Session(
@@ -208,11 +218,8 @@ class Cloud:
     def cli_environment(self) -> dict[str, str]:
         """Return variables that make AWS tools use this cloud as the account's root user, and no other."""
         return {
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
+            **access_variables(self.endpoint),
             "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
-            "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
             "AWS_EC2_METADATA_DISABLED": "true",

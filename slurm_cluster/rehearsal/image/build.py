@@ -53,7 +53,7 @@ def ensure_baked_image(log: Log) -> Path:
     Raises:
         ImageError: a step of the build failed.
     """
-    return _ensure(ImageKind.BAKED, recipe.environment_files(), log)
+    return _ensure(ImageKind.BAKED, recipe.endpoint_files(), log)
 
 
 def ensure_stock_image(kit: AgentKit, log: Log) -> Path:
@@ -63,7 +63,7 @@ def ensure_stock_image(kit: AgentKit, log: Log) -> Path:
         kit: what nodes install as the SSM agent.
         log: as of ``ensure_baked_image``.
     """
-    files = {**recipe.environment_files(), **kit.image_files(), **_package_sources()}
+    files = {**recipe.endpoint_files(), **kit.image_files(), **_package_sources()}
     return _ensure(ImageKind.STOCK, files, log)
 
 

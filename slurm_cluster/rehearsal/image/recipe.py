@@ -11,7 +11,6 @@ from pathlib import Path
 from slurm_cluster.model.node_files import OVERRIDE_DIR
 from slurm_cluster.rehearsal.cgroups import Version
 from slurm_cluster.rehearsal.network.addresses import API_HOST, API_PORT, PACKAGES, PACKAGES_PORT
-from slurm_cluster.rehearsal.node_exec import ENVIRONMENT_FILE
 from slurm_cluster.runtime.node import packages as node_packages
 from slurm_cluster.runtime.node import ssm_agent
 
@@ -62,7 +61,8 @@ AUTHORITY_FILE = "/usr/local/share/ca-certificates/rehearsal.crt"
 
 _COMMON = (
     "EC2 data source of cloud-init: told that this is EC2 (no DMI data); the rest is cloud-init's own",
-    f"API end point: AWS_ENDPOINT_URL={API_ENDPOINT} in the environment of services and log-ins",
+    f"API end point: endpoint_url={API_ENDPOINT} in ~/.aws/config of root and of users, AWS_ENDPOINT_URL in the "
+    "environment of services",
     "CPUs and memory: nodes count as having what their instance types have (override.d/slurm.conf: "
     "SlurmdParameters=config_overrides), and share what this machine has",
     "kernel and clock: those of this machine",
@@ -123,12 +123,16 @@ def packages(kind: ImageKind) -> tuple[str, ...]:
     return BASE_PACKAGES + NODE_PACKAGES if kind is ImageKind.BAKED else BASE_PACKAGES
 
 
-def environment_files() -> dict[str, str]:
-    """Return the files, by absolute path, that name the API end point to services and to log-in sessions."""
-    variable = f"AWS_ENDPOINT_URL={API_ENDPOINT}"
+def endpoint_files() -> dict[str, str]:
+    """Return the files, by absolute path, that name the API end point to AWS's SDKs."""
+    # a variable would not outlive sudo, runuser --login or env -i
+    config = f"[default]\nendpoint_url = {API_ENDPOINT}\n"
+    services = f"[Manager]\nDefaultEnvironment=AWS_ENDPOINT_URL={API_ENDPOINT}\n"
     return {
-        ENVIRONMENT_FILE: f"{variable}\n",
-        "/etc/systemd/system.conf.d/50-rehearsal.conf": f"[Manager]\nDefaultEnvironment={variable}\n",
+        "/root/.aws/config": config,
+        "/etc/skel/.aws/config": config,
+        # system users have no home
+        "/etc/systemd/system.conf.d/50-rehearsal.conf": services,
     }
 
 
@@ -147,7 +151,7 @@ def digest(architecture: str, kind: ImageKind, version: Version, more: Mapping[s
         more: further files of the image by absolute path.
     """
     state = hashlib.sha256(
-        repr((architecture, version, packages(kind), environment_files(), sorted(more.items()))).encode()
+        repr((architecture, version, packages(kind), endpoint_files(), sorted(more.items()))).encode()
     )
     for path in sorted(_HERE.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
