@@ -170,7 +170,7 @@ def _say_kept(told: Report, hours: float, say: Callable[[str], None]) -> None:
     say(f"session {session} stays{without} for {hours:g} hours at most; look into it and end it by")
     visits = (f"shell --session {session} NODE", f"exec --session {session} NODE -- COMMAND") if told.nodes else ()
     for words in ("status", *visits, f"down --session {session}"):
-        say(f"  python -m slurm_cluster.rehearsal {words}")
+        say(f"  {sys.executable} -m slurm_cluster.rehearsal {words}")
 
 
 def _hold(hours: float, check: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -180,7 +181,7 @@ def test_what_failed_is_kept_until_it_is_told_to_end(plan: Plan, monkeypatch: py
         perform(replace(plan, keep_on_failure=True), said.append, outcomes.append)
     assert made.did == ["smoke test head", "mark failed", "hold", "close"]
     assert outcomes == [1]
-    assert "  python -m slurm_cluster.rehearsal shell --session ab12 NODE" in said
+    assert f"  {sys.executable} -m slurm_cluster.rehearsal shell --session ab12 NODE" in said
 
 
 @pytest.mark.parametrize("keep", [False, True])
