@@ -115,7 +115,7 @@ def _subnet_ids(value: Any) -> list[str]:
 def _ports(value: Any) -> PortRange:
     match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", str(value))
     if match is None:
-        raise ValueError("expected two ports such as 60001-63000")
+        raise ValueError("expected two ports such as 61000-63999")
     return PortRange(int(match[1]), int(match[2]))
 
 

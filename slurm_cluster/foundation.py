@@ -26,6 +26,9 @@ from slurm_cluster.security import ClusterSecurity
 _PORTS_OF_ONE_SRUN = 6
 """Ports that an srun over 48 nodes opens, srun(1) and slurm.conf(5) SrunPortRange."""
 
+_KERNEL_PORTS = PortRange(32768, 60999)
+"""Linux's default net.ipv4.ip_local_port_range, https://docs.kernel.org/networking/ip-sysctl.html."""
+
 
 _NO_ROTATION = (
     "All nodes must hold the same munge key at the same time: a rotation behind their backs would cut every "
@@ -46,7 +49,8 @@ class ClusterFoundation(Construct):
         operating_system: what the nodes boot; Debian 13 by default.
         image_generation: raise it by one to replace every node by one with the newest public image.
         srun_ports: TCP ports on which srun and salloc listen; 1024-65535 by default, where the kernel chooses. A
-            narrower range holds 6 ports for each concurrent srun over up to 48 nodes, and 2 more for each further 48.
+            narrower range holds 6 ports for each concurrent srun over up to 48 nodes, and 2 more for each further 48,
+            and none of 32768-60999, which the kernel gives to outgoing connections.
         default_partition: where jobs go that name no partition; the first partition by default.
         job_credentials: whether jobs may use the instance role of their node, and so read the munge key and act as a
             node; no by default.
@@ -205,7 +209,7 @@ def foundation_problems(
     """Return what is wrong with the options of a ClusterFoundation."""
     kinds = [
         kind_problem("operating_system", operating_system, OperatingSystem, "one such as OperatingSystem.debian_13()"),
-        kind_problem("srun_ports", srun_ports, PortRange, "a range such as PortRange(60001, 63000)"),
+        kind_problem("srun_ports", srun_ports, PortRange, "a range such as PortRange(61000, 63999)"),
     ]
     found = [
         cluster_name_problem(cluster_name),
@@ -233,6 +237,12 @@ def _srun_port_problems(ports: SlurmPorts, system: OperatingSystem) -> list[str]
     for name, port in (("slurmctld", ports.slurmctld), ("slurmd", ports.slurmd)):
         if PortRange(port, port) in ports.srun:
             problems.append(f"srun_ports {ports.srun} contains {port}, the port of {name}: choose a range without it")
+    if ports.srun.first <= _KERNEL_PORTS.last and _KERNEL_PORTS.first <= ports.srun.last:
+        problems.append(
+            f"srun_ports {ports.srun} shares ports with {_KERNEL_PORTS}, where the kernel takes those of outgoing "
+            f"connections, so that srun may find them taken: choose from {_KERNEL_PORTS.last + 1}-65535 or below "
+            f"{_KERNEL_PORTS.first}"
+        )
     size = ports.srun.last - ports.srun.first + 1
     if size < _PORTS_OF_ONE_SRUN:
         problems.append(

@@ -22,7 +22,7 @@ foundation = ClusterFoundation(
     network=network,
     cluster_name="lab",
     # slurm.conf and the security groups take it from here: 3,000 ports are enough for 500 concurrent sruns
-    srun_ports=PortRange(60001, 63000),
+    srun_ports=PortRange(61000, 63999),
 )
 head = HeadNode(stack, "Head", foundation=foundation, root_volume_size=cdk.Size.gibibytes(32))
 Partition(

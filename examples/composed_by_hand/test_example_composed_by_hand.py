@@ -31,5 +31,5 @@ def test_one_range_of_ports_is_in_the_rules_and_in_what_slurm_is_told(templates:
         for item in json.loads(text)["Resources"].values()
         if item["Type"] == "AWS::EC2::SecurityGroupIngress"
     ]
-    assert [(rule["FromPort"], rule["ToPort"]) for rule in rules].count((60001, 63000)) == 2
-    assert json.dumps('"srun":{"first":60001,"last":63000}')[1:-1] in text
+    assert [(rule["FromPort"], rule["ToPort"]) for rule in rules].count((61000, 63999)) == 2
+    assert json.dumps('"srun":{"first":61000,"last":63999}')[1:-1] in text

@@ -196,5 +196,5 @@ def _ports(text: str) -> PortRange:
         return PortRange(int(first), int(last if dash else first))
     except ValueError as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not FIRST-LAST, such as 60001-63000, of ports to 65535"
+            f"{text!r} is not FIRST-LAST, such as 61000-63999, of ports to 65535"
         ) from error

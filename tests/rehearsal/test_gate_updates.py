@@ -119,10 +119,10 @@ def test_a_grown_partition_is_tested_and_no_job_is_lost(deployed: Deployed) -> N
 
 def test_a_changed_option_is_applied_in_place(deployed: Deployed) -> None:
     before = deployed.instances
-    deployed.context |= {"srun_ports": "60001-63000"}
+    deployed.context |= {"srun_ports": "61000-63999"}
     deployed.deploy()
     assert deployed.tests == 3
-    assert deployed.config("SrunPortRange") == "60001-63000"
+    assert deployed.config("SrunPortRange") == "61000-63999"
     assert deployed.instances == before
     assert deployed.user.state(deployed.job) == "RUNNING"
 

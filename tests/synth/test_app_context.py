@@ -39,7 +39,7 @@ def test_every_key_changes_what_it_says(new_app: NewApp, template_of: TemplateOf
             default_partition="arm",
             operating_system="ubuntu-26.04",
             image_generation="4",
-            srun_ports="60001-63000",
+            srun_ports="61000-63999",
             job_credentials="true",
             availability_zones="eu-west-1a,eu-west-1b",
         )
@@ -47,7 +47,7 @@ def test_every_key_changes_what_it_says(new_app: NewApp, template_of: TemplateOf
     template = template_of(stack)
     text = json.dumps(template)
     assert stack.stack_name == "Mine"
-    for part in ("mine", "60001", "63000", '\\"job_credentials\\":true'):
+    for part in ("mine", "61000", "63999", '\\"job_credentials\\":true'):
         assert json.dumps(part)[1:-1] in text or part in text
     types = {item["Properties"]["InstanceType"] for item in resources(template, "AWS::EC2::Instance").values()}
     assert types == {"m7i.large", "g6.xlarge", "c7g.large"}
@@ -79,7 +79,7 @@ def test_every_key_is_read() -> None:
         "default_partition": "cpu",
         "operating_system": "debian-13",
         "image_generation": 2,
-        "srun_ports": "60001-63000",
+        "srun_ports": "61000-63999",
         "job_credentials": False,
         "smoke_test": True,
         "on_update": "all",
@@ -90,7 +90,7 @@ def test_every_key_is_read() -> None:
     assert set(context) == set(default_app.CONTEXT)
     settings = default_app.read_context(context)
     assert set(settings) == set(context)
-    assert settings["srun_ports"] == PortRange(60001, 63000)
+    assert settings["srun_ports"] == PortRange(61000, 63999)
     assert settings["job_credentials"] is False
     assert settings["smoke_test"] is True
     assert settings["on_update"].value == "all"
@@ -119,8 +119,8 @@ def test_keys_of_cdk_are_left_alone() -> None:
         ({"state_volume_gib": "50 GiB"}, "expected a whole number"),
         ({"operating_system": "debian"}, "expected one of debian-13, ubuntu-24.04, ubuntu-26.04"),
         ({"operating_system": ["debian-13"]}, "expected one of debian-13"),
-        ({"srun_ports": "60001"}, "expected two ports such as"),
-        ({"srun_ports": "63000-60001"}, "port range 63000-60001 is not valid"),
+        ({"srun_ports": "61000"}, "expected two ports such as"),
+        ({"srun_ports": "63999-61000"}, "port range 63999-61000 is not valid"),
         ({"job_credentials": "yes"}, "expected true or false"),
         ({"cluster_name": "My Cluster"}, "cluster name 'My Cluster' is not allowed"),
         ({"stack_name": ""}, "context stack_name is '': expected a text"),

@@ -90,7 +90,7 @@ def test_the_rules_that_it_names_mend_it(rule: str, new_app: NewApp) -> None:
         app = new_app()
         stack = cdk.Stack(app, "Stack")
         # the daemons' rules are inside the default range of srun
-        made = cluster(stack, srun_ports=PortRange(60001, 63000))
+        made = cluster(stack, srun_ports=PortRange(61000, 63999))
         assert made.foundation.security.node.try_remove_child(rule)
         return app, stack
 
@@ -133,7 +133,7 @@ def test_acknowledged_connection_does_not_fail(new_app: NewApp) -> None:
 def test_narrow_ports_of_a_cluster_are_its_own(new_app: NewApp) -> None:
     app = new_app()
     cluster(cdk.Stack(app, "Wide"))
-    cluster(cdk.Stack(app, "Narrow"), srun_ports=PortRange(60001, 63000))
+    cluster(cdk.Stack(app, "Narrow"), srun_ports=PortRange(61000, 63999))
     assert violations(app, strict=True) == []
 
 
@@ -315,4 +315,4 @@ def test_options_that_contradict_are_refused(new_app: NewApp) -> None:
     with pytest.raises(ValueError, match="head was given alone: give head and workers"):
         SlurmReachability(head=stack)
     with pytest.raises(ValueError, match="srun_ports was given without head and workers"):
-        SlurmReachability(srun_ports=PortRange(60001, 63000))
+        SlurmReachability(srun_ports=PortRange(61000, 63999))

@@ -265,7 +265,9 @@ def test_all_problems_of_a_cluster_come_at_once(stack: cdk.Stack) -> None:
     ("ports", "message"),
     [
         (PortRange(1000, 2000), "choose ports from 1024-65535"),
-        (PortRange(60001, 60005), "holds 5 ports: one srun takes up to 6"),
+        (PortRange(61001, 61005), "holds 5 ports: one srun takes up to 6"),
+        (PortRange(60001, 63000), "shares ports with 32768-60999.*choose from 61000-65535 or below 32768"),
+        (PortRange(10000, 65000), "shares ports with 32768-60999"),
     ],
 )
 def test_srun_ports_that_cannot_work(ports: PortRange, message: str, stack: cdk.Stack) -> None:

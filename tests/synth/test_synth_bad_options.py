@@ -43,7 +43,7 @@ def cluster(stack: cdk.Stack) -> SlurmCluster:
         ({"state_volume_size": cdk.Size.gibibytes(65537)}, "state_volume_size is 65537 GiB"),
         ({"state_volume_size": cdk.Size.mebibytes(1536)}, "state_volume_size is 1.5 GiB: give whole GiB"),
         ({"state_volume_size": 50}, "state_volume_size is 50: give a size such as"),
-        ({"srun_ports": "60001-63000"}, "srun_ports is '60001-63000': give a range such as"),
+        ({"srun_ports": "61000-63999"}, "srun_ports is '61000-63999': give a range such as"),
         ({"head_instance_type": "t3.medium"}, "'t3.medium' is not an ec2.InstanceType"),
         ({"head_instance_type": ec2.InstanceType("foo.bar")}, "instance type 'foo.bar' is not allowed"),
         ({"head_instance_type": ec2.InstanceType("t3.mediun")}, r"head node: .* did you mean t3\.medium\?"),

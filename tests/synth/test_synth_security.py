@@ -47,7 +47,7 @@ def test_rules_of_the_default_cluster(default_template: Template, resources: Res
     }
 
 
-@pytest.mark.parametrize("srun_ports", [PortRange(1024, 65535), PortRange(60001, 63000)])
+@pytest.mark.parametrize("srun_ports", [PortRange(1024, 65535), PortRange(61000, 63999)])
 def test_every_flow_is_open_and_every_rule_has_a_flow(
     srun_ports: PortRange, new_app: NewApp, template_of: TemplateOf, resources: Resources
 ) -> None:
@@ -80,13 +80,13 @@ def test_narrow_range_reaches_slurm_and_the_rules_from_one_object(
     new_app: NewApp, template_of: TemplateOf, resources: Resources
 ) -> None:
     stack = cdk.Stack(new_app(), "Stack")
-    SlurmCluster(stack, "Cluster", srun_ports=PortRange(60001, 63000))
+    SlurmCluster(stack, "Cluster", srun_ports=PortRange(61000, 63999))
     template = template_of(stack)
     (cluster,) = (
         item["Properties"]["Value"]
         for name, item in resources(template, "AWS::SSM::Parameter").items()
         if "Cluster" in name and "SharedCluster" in name
     )
-    assert '"srun":{"first":60001,"last":63000}' in "".join(
+    assert '"srun":{"first":61000,"last":63999}' in "".join(
         part for part in cluster["Fn::Join"][1] if isinstance(part, str)
     )

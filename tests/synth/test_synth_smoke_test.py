@@ -181,7 +181,7 @@ def _narrow_a_rule(cluster: SlurmCluster) -> None:
         ({"head_instance_type": ec2.InstanceType("m7i.large")}, {"Version"}),
         ({"cluster_name": "other"}, {"Version"}),
         ({"job_credentials": True}, {"Version"}),
-        ({"srun_ports": PortRange(60001, 63000)}, {"SrunPorts", "Version"}),
+        ({"srun_ports": PortRange(61000, 63999)}, {"SrunPorts", "Version"}),
         ({"change": _take_a_rule_away}, {"Version"}),
         ({"change": _narrow_a_rule}, {"Version"}),
         ({"smoke_test_budget": cdk.Duration.minutes(40)}, {"ServiceTimeout"}),

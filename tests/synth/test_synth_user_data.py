@@ -66,7 +66,7 @@ def test_no_option_of_a_running_cluster_reaches_its_user_data(
         stack,
         "Cluster",
         cluster_name="other",
-        srun_ports=PortRange(60001, 63000),
+        srun_ports=PortRange(61000, 63999),
         job_credentials=True,
         state_volume_size=cdk.Size.gibibytes(500),
         operating_system=OperatingSystem.ubuntu_26_04(),

@@ -17,7 +17,7 @@ CLUSTER = ClusterSpec(
     state_volume_id="vol-0123456789abcdef0",
     job_user="admin",
     job_credentials=False,
-    ports=SlurmPorts(srun=PortRange(60001, 63000)),
+    ports=SlurmPorts(srun=PortRange(61000, 63999)),
 )
 PARTITION = PartitionSpec(name="cpu", instance_type="c7i.large", static_nodes=2, default=True)
 BUNDLE = BundleSpec(bucket="assets", key="0123.zip")

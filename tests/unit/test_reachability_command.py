@@ -143,10 +143,10 @@ def test_unknown_role_is_an_error_of_the_input(write: Path, capsys: pytest.Captu
 
 
 def test_narrow_srun_ports_need_a_narrow_rule_only(write: Path) -> None:
-    narrow = RULE.format(name="SrunIo", to="HeadGroup", by="ComputeGroup", first=60001, last=63000)
+    narrow = RULE.format(name="SrunIo", to="HeadGroup", by="ComputeGroup", first=61000, last=63999)
     Path("narrow.yaml").write_text(TIGHT + narrow)
     assert run("narrow.yaml") == 1
-    assert run("narrow.yaml", "--srun-ports", "60001-63000") == 0
+    assert run("narrow.yaml", "--srun-ports", "61000-63999") == 0
 
 
 def test_parameter_decides(write: Path) -> None:
@@ -154,7 +154,7 @@ def test_parameter_decides(write: Path) -> None:
     # else the range of srun would contain it
     text = text.replace("FromPort: 1024\n      ToPort: 65535", "FromPort: 6818\n      ToPort: 65535")
     Path("ports.yaml").write_text(text.replace("Parameters:\n", "Parameters:\n  Port: {Type: Number}\n"))
-    options = ("ports.yaml", "--srun-ports", "60001-63000")
+    options = ("ports.yaml", "--srun-ports", "61000-63999")
     assert run(*options, "--parameter", "Port=6817") == 0
     assert run(*options, "--parameter", "Port=22") == 1
     assert run(*options) == 2
@@ -182,7 +182,7 @@ def test_sarif_and_json_and_svg_are_written_to_files(write: Path, capsys: pytest
         (["--stack", "s", "--parameter", "A=1"], "leave --parameter out"),
         (["cured.yaml", "--region", "eu-west-1"], "leave it out"),
         (["cured.yaml", "--parameter", "A"], "'A' is not KEY=VALUE"),
-        (["cured.yaml", "--srun-ports", "high"], "'high' is not FIRST-LAST, such as 60001-63000"),
+        (["cured.yaml", "--srun-ports", "high"], "'high' is not FIRST-LAST, such as 61000-63999"),
         (["cured.yaml", "--srun-ports", "2-1"], "'2-1' is not FIRST-LAST"),
         (["cured.yaml", "--slurmd-port", "1-2"], "'1-2' is not one port"),
         (["cured.yaml", "--format", "pdf"], "invalid choice: 'pdf'"),
@@ -316,7 +316,7 @@ def test_colours_are_for_terminals_and_change_nothing_else() -> None:
 
 def test_ports_are_read_alone_and_as_a_range() -> None:
     assert command_line._ports("7000") == PortRange(7000, 7000)
-    assert command_line._ports("60001-63000") == PortRange(60001, 63000)
+    assert command_line._ports("61000-63999") == PortRange(61000, 63999)
 
 
 def test_missing_acl_entry_of_a_live_account_is_a_command() -> None:
