@@ -83,6 +83,8 @@ def _unlisted(network: Network, guarded: Endpoint, direction: Direction) -> Iter
         group = network.groups.get(group_id)
         if group is None or not group.complete:
             yield str(group_id), False
+        elif group.extended_by:
+            yield f"{group.name} that nested stack {group.extended_by} adds: give its template as well", False
         elif direction is Direction.EGRESS and group.allows_all_egress:
             # a rule that may be this group's would have taken the default one's place
             doubtful = any(same(rule.group, group_id) is None for rule in network.rules_of(direction))
