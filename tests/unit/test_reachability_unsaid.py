@@ -91,6 +91,34 @@ def test_a_rule_without_its_protocol_opens_nothing() -> None:
     assert (found.status, found.needs) == (Status.UNKNOWN, ("the protocol that is not given of ToHead",))
 
 
+@pytest.mark.parametrize(
+    ("group_id", "need"),
+    [
+        (
+            {"Fn::ImportValue": "net-Head"},
+            "ImportValue(net-Head): give the template that exports it as well, and if its stack's name is in the "
+            "export's, AWS::StackName",
+        ),
+        (
+            {"Fn::GetAtt": ["Nested", "Outputs.Head"]},
+            "Nested.Outputs.Head: give the template of nested stack Nested as well",
+        ),
+    ],
+)
+def test_a_group_of_another_template_asks_for_that_template(group_id: Any, need: str) -> None:
+    nested = {"Type": "AWS::CloudFormation::Stack", "Properties": {"TemplateURL": "elsewhere.yaml"}}
+    template = cluster({"Head": resource("Instance", SecurityGroupIds=[group_id]), "Nested": nested})
+    assert flow_of(proof_of(template), "srun-io").needs == (f"the inbound rules of security group {need}",)
+
+
+def test_the_stack_name_finds_the_export() -> None:
+    export = {"Value": HEAD, "Export": {"Name": {"Fn::Sub": "${AWS::StackName}-Head"}}}
+    other = {**cluster(everything_open()), "Outputs": {"Head": export}}
+    importing = {"Resources": {"Main": resource("Instance", SecurityGroupIds=[{"Fn::ImportValue": "net-Head"}])}}
+    templates = load({"a.yaml": importing, "net.yaml": other}, {"AWS::StackName": "net"})
+    assert statuses(prove(templates, head=["Main"], workers=["Worker1"])) == all_are(Status.OPEN)
+
+
 def test_machines_may_give_their_groups_by_name() -> None:
     named = {
         "HeadGroup": group(GroupName="slurm-head"),
