@@ -56,14 +56,14 @@ def _own(stack: Stack) -> Iterator[Written]:
 
 
 def _attributes(stacks: list[Stack], ids: list[Id]) -> Iterator[tuple[Token, Reference]]:
-    """Yield how the ids are written that are attributes, such as outputs of a nested stack that was not given."""
+    """Yield how the ids are written that are attributes, such as outputs of a nested stack that was not given, or what a macro makes."""
     made_by = {stack.name: stack for stack in stacks}
     for item in ids:
-        if isinstance(item, Token) and item.key[0] == "attribute":
-            _, name, logical_id, attribute = item.key
+        if isinstance(item, Token) and item.key[0] in ("attribute", "transformed"):
+            _, name, logical_id, *attribute = item.key
             stack = made_by[name]
-            value = json.dumps({"Fn::GetAtt": [logical_id, attribute]})
-            yield item, Reference(stack=stack.name, template=stack.template, value=value)
+            value = {"Fn::GetAtt": [logical_id, *attribute]} if attribute else {"Ref": logical_id}
+            yield item, Reference(stack=stack.name, template=stack.template, value=json.dumps(value))
 
 
 def _foreign(stack: Stack) -> Iterator[Written]:

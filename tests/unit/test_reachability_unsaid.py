@@ -197,6 +197,12 @@ def test_what_a_macro_makes_may_be_referred_to() -> None:
         prove(load({"a.yaml": outer, "api.yaml": inner}), head=["Head"], workers=["Worker1", "Worker2"])
 
 
+@pytest.mark.parametrize("written", [{"Ref": "MadeGroup"}, {"Fn::GetAtt": ["MadeGroup", "GroupId"]}])
+def test_a_group_that_a_macro_makes_is_named_as_the_template_names_it(written: Any) -> None:
+    template = cluster({"Worker1": resource("Instance", SecurityGroupIds=[written])})
+    assert added({**template, "Transform": "Maker"})["SourceSecurityGroupId"] == written
+
+
 def test_too_deep_a_template_is_refused() -> None:
     rules: list[Any] = []
     for _ in range(900):
