@@ -56,7 +56,7 @@ def _own(stack: Stack) -> Iterator[Written]:
 
 
 def _attributes(stacks: list[Stack], ids: list[Id]) -> Iterator[tuple[Token, Reference]]:
-    """Yield how the ids are written that are attributes, such as outputs of a nested stack that was not given, or what a macro makes."""
+    """Yield how the ids are written that are attributes, or that a macro makes."""
     made_by = {stack.name: stack for stack in stacks}
     for item in ids:
         if isinstance(item, Token) and item.key[0] in ("attribute", "transformed"):
