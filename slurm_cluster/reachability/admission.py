@@ -14,7 +14,7 @@ from slurm_cluster.reachability.endpoint import Answer, Endpoint, every, in_rang
 from slurm_cluster.reachability.network import AclEntry, GroupRule, Network, NetworkAcl
 from slurm_cluster.reachability.ports import Ports, common, minus, union
 from slurm_cluster.reachability.proof import Direction
-from slurm_cluster.reachability.values import Token, among, same, unique
+from slurm_cluster.reachability.values import Id, Token, among, same, unique
 
 REPLIES = PortRange(32768, 60999)
 """Ports to which answers come: Linux's default net.ipv4.ip_local_port_range, where it picks an opener's port."""
@@ -82,11 +82,23 @@ def _unlisted(network: Network, guarded: Endpoint, direction: Direction) -> Iter
     for group_id in guarded.groups:
         group = network.groups.get(group_id)
         if group is None or not group.complete:
-            yield str(group_id), False
+            yield f"{group_id}{_whence(group_id)}", False
+        elif group.extended_by:
+            yield f"{group.name} that nested stack {group.extended_by} adds: give its template as well", False
         elif direction is Direction.EGRESS and group.allows_all_egress:
             # a rule that may be this group's would have taken the default one's place
             doubtful = any(same(rule.group, group_id) is None for rule in network.rules_of(direction))
             yield group.name, not doubtful
+
+
+def _whence(group: Id) -> str:
+    """Return what to give for the rules of a group that another template makes; empty where nothing would help."""
+    kind, *operands = group.key if isinstance(group, Token) else ("",)
+    if kind == "import":
+        return ": give the template that exports it as well, and if its stack's name is in the export's, AWS::StackName"
+    if kind == "attribute" and operands[-1].startswith("Outputs."):
+        return f": give the template of nested stack {operands[-2]} as well"
+    return ""
 
 
 def _tcp(rule: GroupRule) -> Answer:

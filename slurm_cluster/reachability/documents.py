@@ -138,6 +138,8 @@ def _parse_json(text: str, name: str) -> Any:
 
     try:
         return json.loads(text, object_pairs_hook=once)
+    except InputError:
+        raise
     except json.JSONDecodeError as error:
         # a YAML template may begin with a brace as well
         try:
@@ -146,6 +148,9 @@ def _parse_json(text: str, name: str) -> Any:
             raise InputError(
                 f"{name}, line {error.lineno}, column {error.colno}: {error.msg}; the file begins like JSON and is none"
             ) from error
+    except (ValueError, RecursionError) as error:
+        # json's limits: digits of a number, levels of nesting
+        raise InputError(f"{name}: {error}; CloudFormation takes no such template, give one that it takes") from error
 
 
 def _parse_yaml(text: str, name: str) -> Any:

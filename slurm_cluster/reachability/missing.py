@@ -62,6 +62,8 @@ class Remedies:
         """Return the entry of a network ACL that lets the flow, or its answers, through."""
         reference = next(iter(self._references(acl.id)))
         cidr = self._cidr(crossing.peer)
+        number = self._number(acl, crossing, cidr)
+        crowded = "" if number is not None else "; no number before its first entry is free: give that a higher one"
         way = "into" if crossing.direction is Direction.INGRESS else "out of"
         back = "" if crossing.ports == flow.ports else " for the answers"
         return MissingRule(
@@ -71,12 +73,12 @@ class Remedies:
             ports=crossing.ports,
             direction=crossing.direction,
             reason=f"network ACL {acl.name} denies TCP {port_sets.text(crossing.shut)}{back} {way} the subnet "
-            f"of {crossing.subnet.name} {_from(crossing.direction)} {crossing.peer.name}",
+            f"of {crossing.subnet.name} {_from(crossing.direction)} {crossing.peer.name}{crowded}",
             template=reference.template,
             network_acl=acl.name,
             network_acl_value=reference.value,
             cidr=cidr,
-            number=self._number(acl, crossing, cidr),
+            number=number,
         )
 
     def _number(self, acl: NetworkAcl, crossing: AclCrossing, cidr: str) -> int | None:
@@ -110,17 +112,17 @@ class Remedies:
                 return reference, fitting
             if not reference.stack and others:
                 return reference, next(iter(others.values()))
-        name = "".join(character for character in str(other) if character.isalnum())
-        reference = next(iter(self._references(own)))
-        # no template knows both: the id has to come in as a parameter
-        return reference, Reference(stack="", template="", value=json.dumps({"Ref": f"{name}Id"}))
+        # no template knows both
+        return next(iter(self._references(own))), _as_parameter(other)
 
     def _references(self, item: Id) -> tuple[Reference, ...]:
         known = self._network.references.get(item)
         if known:
             return known
         value: object = str(item)
-        if isinstance(item, Token) and item.key[0] == "import":
+        if isinstance(item, Token):
+            if item.key[0] != "import" or isinstance(item.key[1], Token):
+                return (_as_parameter(item),)
             value = {"Fn::ImportValue": str(item.key[1])}
         return (Reference(stack="", template="", value=json.dumps(value)),)
 
@@ -132,6 +134,12 @@ class Remedies:
                 if isinstance(item, Token) and item in self._network.references:
                     return self._network.references[item][0].value
         return ""
+
+
+def _as_parameter(item: Id) -> Reference:
+    """Return how to write an id that has to come in as a parameter."""
+    name = "".join(character for character in str(item) if character.isascii() and character.isalnum())
+    return Reference(stack="", template="", value=json.dumps({"Ref": f"{name}Id"}))
 
 
 def _from(direction: Direction) -> str:

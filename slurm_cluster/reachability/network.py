@@ -78,6 +78,8 @@ class Group:
             among ``Network.rules``.
         template: the template that makes it; empty where none does.
         words: what else it is called: group name, Name tag, description.
+        extended_by: nested stack that is given the group and may add rules to it, and whose template nobody gave;
+            empty where there is none.
     """
 
     id: Id
@@ -87,6 +89,7 @@ class Group:
     allows_all_egress: bool = False
     template: str = ""
     words: tuple[str, ...] = ()
+    extended_by: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ class Properties:
         """Return the ports of a TCP or UDP rule, between two properties; a token where one is not known."""
         values = self.scalar(first), self.scalar(last)
         if None in values:
-            return Token("an unknown port", ("no port", self._where))
+            return Token("that are not given", ("no port", self._where))
         tokens = [value for value in values if isinstance(value, Token)]
         if tokens:
             text = str(values[0]) if values[0] == values[1] else f"{values[0]}-{values[1]}"

@@ -48,22 +48,29 @@ def prove(
     """
     proofs: list[tuple[World, Proof]] = []
     errors: list[InputError] = []
+    undecided: list[tuple[World, Network]] = []
 
     def look(world: World) -> Proof | None:
         made = network(templates, world)
         try:
             return prove_network(made, head=head, workers=workers, ports=ports)
         except InputError as error:
-            # there is no such cluster in this world
             errors.append(error)
+            undecided.append((world, made))
             return None
 
-    for world, proof in explore(look):
-        if proof is not None:
-            proofs.append((world, proof))
+    try:
+        for world, proof in explore(look):
+            if proof is not None:
+                proofs.append((world, proof))
+    except RecursionError as error:
+        raise InputError(
+            f"{', '.join(templates.documents)}: lists and mappings are nested too deeply; CloudFormation takes no such "
+            "template, give one that it takes"
+        ) from error
     if not proofs:
         raise errors[0]
-    return together(proofs)
+    return together(proofs, undecided)
 
 
 def prove_network(

@@ -69,6 +69,7 @@ class Stack:
         self.parameters: Mapping[str, Any] = document.get("Parameters") or {}
         self.nested: dict[str, Stack] = {}
         self._all: Mapping[str, Any] = document["Resources"]
+        self._transformed = bool(document.get("Transform"))
         self._conditions: Mapping[str, Any] = document.get("Conditions") or {}
         self._known: dict[tuple[str, str], Any] = {}
 
@@ -101,10 +102,15 @@ class Stack:
             return self._once("parameter", name)
         if name in self._all:
             return self.token(name)
+        if self._transformed:
+            # a macro, such as that of AWS SAM, makes it when the template is deployed
+            return Token(f"{self.prefix}{name}", ("transformed", self.name, name), home=self.home)
         raise InputError(f"{self.name}: refers to {name}, which is neither a parameter nor a resource of it")
 
     def attribute(self, name: str, attribute: str) -> Any:
         """Return what ``!GetAtt name.attribute`` gives."""
+        if name not in self._all and self._transformed:
+            return Token(f"{self.prefix}{name}.{attribute}", ("transformed", self.name, name, attribute), self.home)
         if name not in self._all:
             raise InputError(f"{self.name}: takes the attribute {attribute} of {name}, which is no resource of it")
         resource_type = self._all[name]["Type"]
@@ -117,6 +123,10 @@ class Stack:
         if name in self.nested and output in self.nested[name].outputs:
             return self.nested[name].output(output)
         return Token(f"{self.prefix}{name}.{attribute}", ("attribute", self.name, name, attribute), home=self.home)
+
+    def takes_list(self, name: str) -> bool:
+        """Return whether a parameter is a list."""
+        return "List" in str(self.parameters[name].get("Type"))
 
     def output(self, name: str) -> Any:
         """Return the value of an output."""

@@ -19,8 +19,8 @@ from slurm_cluster.reachability.network import (
 )
 from slurm_cluster.reachability.proof import Direction
 from slurm_cluster.reachability.properties import Properties
-from slurm_cluster.reachability.stacks import Stack
-from slurm_cluster.reachability.values import Id, Token
+from slurm_cluster.reachability.stacks import STACK_TYPE, Stack
+from slurm_cluster.reachability.values import Id, Token, tokens_in
 
 _GROUP = "AWS::EC2::SecurityGroup"
 _STANDALONE = {
@@ -51,7 +51,7 @@ def groups_and_rules(stacks: list[Stack]) -> tuple[dict[Id, Group], tuple[GroupR
     """Return the security groups that the stacks make, and every rule in them."""
     groups: dict[Id, Group] = {}
     rules: list[GroupRule] = []
-    names = dict(_named(stacks))
+    names = group_names(stacks)
     for stack in stacks:
         for logical_id, found in stack.properties(_GROUP):
             group, inline = _group(stack, logical_id, found, names)
@@ -67,6 +67,8 @@ def groups_and_rules(stacks: list[Stack]) -> tuple[dict[Id, Group], tuple[GroupR
                 group_id = found.scalar("GroupId") or _by_name(found.scalar("GroupName"), names)
                 if group_id is not None:
                     rules += _rules(stack, f"{stack.prefix}{logical_id}", group_id, direction, found, names)
+    extended: dict[Id, str] = dict(_extended(stacks))
+    groups = {group_id: replace(group, extended_by=extended.get(group_id, "")) for group_id, group in groups.items()}
     return _without_default_egress(groups, rules), tuple(rules)
 
 
@@ -82,12 +84,26 @@ def prefix_lists(stacks: list[Stack]) -> dict[Id, tuple[Cidr, ...]]:
     return found
 
 
+def group_names(stacks: list[Stack]) -> dict[str, Id]:
+    """Return the groups that the stacks make with a name of their own, by that name."""
+    return dict(_named(stacks))
+
+
 def _named(stacks: list[Stack]) -> Iterator[tuple[str, Id]]:
     for stack in stacks:
         for logical_id, found in stack.properties(_GROUP):
             name = found.text("GroupName")
             if name is not None:
                 yield name, stack.token(logical_id)
+
+
+def _extended(stacks: list[Stack]) -> Iterator[tuple[Token, str]]:
+    """Yield every token that is given to a nested stack whose template is not known, and the stack."""
+    for stack in stacks:
+        for logical_id, found in stack.properties(STACK_TYPE):
+            if logical_id not in stack.nested:
+                for token in tokens_in(found.value("Parameters")):
+                    yield token, f"{stack.prefix}{logical_id}"
 
 
 def _group(stack: Stack, logical_id: str, found: Properties, names: Mapping[str, Id]) -> tuple[Group, list[GroupRule]]:
@@ -138,7 +154,12 @@ def _default_group(stack: Stack, vpc: str) -> tuple[Group, list[GroupRule]]:
 
 
 def _by_name(name: str | Token | None, names: Mapping[str, Id]) -> Id | None:
-    if name is None or isinstance(name, Token):
+    return None if name is None else by_name(name, names)
+
+
+def by_name(name: Id, names: Mapping[str, Id]) -> Id:
+    """Return the group of a name, which may be an id: where names are taken, CloudFormation takes ids as well."""
+    if isinstance(name, Token) or name.startswith("sg-"):
         return name
     return names.get(name, Token(name, ("group name", name)))
 
@@ -146,7 +167,7 @@ def _by_name(name: str | Token | None, names: Mapping[str, Id]) -> Id | None:
 def _rules(
     stack: Stack, rule_id: str, group: Id, direction: Direction, found: Properties, names: Mapping[str, Id]
 ) -> Iterator[GroupRule]:
-    protocol = protocol_name(found.scalar("IpProtocol") or "-1")
+    protocol = protocol_name(found.scalar("IpProtocol") or Token("that is not given", ("no protocol", rule_id)))
     allowed: PortRange | Token | None = None
     if protocol in ("tcp", "udp") or isinstance(protocol, Token):
         allowed = found.ports("FromPort", "ToPort")

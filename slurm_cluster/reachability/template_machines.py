@@ -10,6 +10,7 @@ from typing import Any
 from slurm_cluster.reachability.network import Member, Subnet
 from slurm_cluster.reachability.properties import Properties
 from slurm_cluster.reachability.stacks import Stack
+from slurm_cluster.reachability.template_groups import by_name, group_names
 from slurm_cluster.reachability.values import DEFAULTS_OF_VPC, Id, Token, element, unique
 
 INSTANCE = "AWS::EC2::Instance"
@@ -54,9 +55,10 @@ class _Machines:
         self._launches: dict[Id, tuple[Stack, str, str, _Launch]] = {}
         self._names: dict[Id, Id] = {}
         self._stacks = stacks
+        self._group_names = group_names(stacks)
         for stack in stacks:
             for logical_id, given in stack.properties(INTERFACE):
-                self._interfaces[stack.token(logical_id)] = _interface(given)
+                self._interfaces[stack.token(logical_id)] = self._interface(given)
         for stack in stacks:
             for logical_id, given in stack.properties(LAUNCH_TEMPLATE):
                 name = given.scalar("LaunchTemplateName")
@@ -138,8 +140,18 @@ class _Machines:
             attached = primary.scalar("NetworkInterfaceId")
             if attached is not None:
                 launch = launch.over(self._interfaces.get(attached) or _unknown(attached))
-            launch = launch.over(_interface(primary))
-        return launch.over(_interface(given))
+            launch = launch.over(self._interface(primary))
+        return launch.over(self._interface(given))
+
+    def _interface(self, given: Properties) -> _Launch:
+        found = next((found for name in _GROUPS if (found := given.ids(name))), ())
+        groups = tuple(by_name(item, self._group_names) for item in found)
+        address = given.text("PrivateIpAddress")
+        try:
+            fixed = IPv4Address(address) if address is not None else None
+        except AddressValueError:
+            fixed = None
+        return _Launch(groups=groups, subnets=given.ids("SubnetId"), address=fixed, tags=given.tags())
 
     def _member(self, stack: Stack, logical_id: str, kind: str, launch: _Launch, *, many: bool = False) -> Member:
         return Member(
@@ -172,16 +184,6 @@ def members(stacks: list[Stack], subnets: Mapping[Id, Subnet]) -> tuple[Member, 
 
 def _unknown(source: Id) -> _Launch:
     return _Launch(groups=(Token(f"the groups of {source}", ("groups of", source)),))
-
-
-def _interface(given: Properties) -> _Launch:
-    groups = next((found for name in _GROUPS if (found := given.ids(name))), ())
-    address = given.text("PrivateIpAddress")
-    try:
-        fixed = IPv4Address(address) if address is not None else None
-    except AddressValueError:
-        fixed = None
-    return _Launch(groups=groups, subnets=given.ids("SubnetId"), address=fixed, tags=given.tags())
 
 
 def _zones(given: Properties) -> tuple[Id, ...]:

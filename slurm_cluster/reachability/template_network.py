@@ -28,10 +28,14 @@ def network(templates: Templates, world: World) -> Network:
         for token, value in written:
             reference = Reference(stack=stack.name, template=stack.template, value=json.dumps(value))
             references.setdefault(token, []).append(reference)
+    machines = members(stacks, found)
+    used = [*(rule.group for rule in rules), *(group for member in machines for group in member.groups)]
+    for token, reference in _attributes(stacks, used):
+        references.setdefault(token, [reference])
     return Network(
         groups=groups,
         rules=rules,
-        members=members(stacks, found),
+        members=machines,
         subnets=found,
         vpcs=vpcs(stacks),
         acls=network_acls(stacks),
@@ -51,12 +55,25 @@ def _own(stack: Stack) -> Iterator[Written]:
             yield stack.attribute(logical_id, name), {"Fn::GetAtt": [logical_id, name]}
 
 
+def _attributes(stacks: list[Stack], ids: list[Id]) -> Iterator[tuple[Token, Reference]]:
+    """Yield how the ids are written that are attributes, or that a macro makes."""
+    made_by = {stack.name: stack for stack in stacks}
+    for item in ids:
+        if isinstance(item, Token) and item.key[0] in ("attribute", "transformed"):
+            _, name, logical_id, *attribute = item.key
+            stack = made_by[name]
+            value = {"Fn::GetAtt": [logical_id, *attribute]} if attribute else {"Ref": logical_id}
+            yield item, Reference(stack=stack.name, template=stack.template, value=json.dumps(value))
+
+
 def _foreign(stack: Stack) -> Iterator[Written]:
     """Yield how a stack's template writes what it is given by its parameters and by the stacks that it nests."""
     for name in stack.parameters:
         value = stack.ref(name)
         if isinstance(value, Token):
-            yield value, {"Ref": name}
+            written: dict[str, object] = {"Ref": name}
+            # where one id is wanted, a list of them is none
+            yield value, {"Fn::Select": [0, written]} if stack.takes_list(name) else written
     for logical_id, nested in stack.nested.items():
         for name in nested.outputs:
             value = nested.output(name)

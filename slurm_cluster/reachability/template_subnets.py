@@ -8,7 +8,7 @@ from slurm_cluster.reachability.network import AclEntry, Cidr, NetworkAcl, Subne
 from slurm_cluster.reachability.proof import Direction
 from slurm_cluster.reachability.properties import Properties
 from slurm_cluster.reachability.stacks import Stack
-from slurm_cluster.reachability.values import Id
+from slurm_cluster.reachability.values import Id, Token
 
 _EVERYWHERE = IPv4Network("0.0.0.0/0")
 _DEFAULT_NUMBER = 100
@@ -100,7 +100,7 @@ def _entry(found: Properties) -> AclEntry | None:
     number, action = found.text("RuleNumber"), found.text("RuleAction")
     if number is None or not number.isdecimal() or action is None:
         return None
-    protocol = protocol_name(found.scalar("Protocol") or "-1")
+    protocol = protocol_name(found.scalar("Protocol") or Token("that is not given", ("no protocol", number)))
     limits = found.part("PortRange")
     # with protocol -1, all ports are meant, whatever is given
     limited = protocol != "-1" and ("From" in limits or protocol in ("tcp", "udp"))

@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from slurm_cluster.model.flows import Flow
+from slurm_cluster.reachability.network import Network
 from slurm_cluster.reachability.proof import FlowProof, Proof, Roles, RuleUse, Status
 from slurm_cluster.reachability.values import unique
 from slurm_cluster.reachability.worlds import World
 
 
-def together(proofs: Sequence[tuple[World, Proof]]) -> Proof:
-    """Return what holds in all worlds: a flow that is closed in some of them only depends on their conditions."""
+def together(proofs: Sequence[tuple[World, Proof]], undecided: Sequence[tuple[World, Network]] = ()) -> Proof:
+    """Return what holds in all worlds: a flow that is closed in some of them only depends on their conditions.
+
+    Args:
+        proofs: the worlds in which the cluster is found.
+        undecided: those in which it is not. One that has its machines nevertheless may hold it with other groups.
+    """
+    proof = _of_all(proofs)
+    needs = tuple(_unfound(proof, undecided))
+    if not needs:
+        return proof
+    flows = (
+        replace(item, status=Status.UNKNOWN, needs=(*item.needs, *needs), assumed=()) if _may_be_open(item) else item
+        for item in proof.flows
+    )
+    return replace(proof, flows=tuple(flows))
+
+
+def _may_be_open(item: FlowProof) -> bool:
+    return item.status is not Status.CLOSED
+
+
+def _unfound(proof: Proof, undecided: Iterable[tuple[World, Network]]) -> Iterator[str]:
+    for world, network in undecided:
+        names = {member.name for member in network.members}
+        machines = [names.intersection(found) for found in (proof.roles.head_members, proof.roles.worker_members)]
+        if all(machines):
+            yield (
+                f"who is head and worker where {world.text()}: name the machines by head and workers, such as "
+                f"{' and '.join(min(found) for found in machines)}, not groups that are not there then"
+            )
+
+
+def _of_all(proofs: Sequence[tuple[World, Proof]]) -> Proof:
     if len(proofs) == 1:
         return proofs[0][1]
     order = [item.flow for item in proofs[0][1].flows]

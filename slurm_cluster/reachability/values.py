@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -59,9 +59,16 @@ def same(one: Id, other: Id) -> bool | None:
         foreign = other if made[0] is one else one
         if isinstance(foreign, str):
             return False
-        if foreign.key[0] in ("parameter", "import") and foreign.home == made[0].home:
+        if _source(foreign).key[0] in ("parameter", "import") and foreign.home == made[0].home:
             return False
     return None
+
+
+def _source(item: Token) -> Token:
+    """Return the unknown list that an item is taken from; of any other token itself."""
+    while item.key[0] in ("select", "split") and isinstance(item.key[2], Token):
+        item = item.key[2]
+    return item
 
 
 def among(item: Id, items: Collection[Id]) -> bool | None:
@@ -116,6 +123,15 @@ def split(delimiter: str, value: str | Token) -> list[Any] | Token:
 def element(items: Token, index: int | str) -> Token:
     """Return the token of one item of an unknown list."""
     return Token(f"Select({index}, {marked(items)})", ("select", str(index), items), home=items.home)
+
+
+def tokens_in(value: Any) -> Iterator[Token]:
+    """Yield the tokens that a value is, or is made of."""
+    if isinstance(value, Token):
+        yield value
+        value = value.key
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        yield from tokens_in(item)
 
 
 def marked(value: Any) -> str:

@@ -200,3 +200,17 @@ def test_machines_that_may_be_in_several_subnets_are_in_each() -> None:
     )
     proof = prove(load({"cluster.yaml": template}))
     assert {item.flow.id for item in proof.closed} == {"message-tree", "srun-io-in-job", "mpi"}
+
+
+def test_an_entry_for_which_no_number_is_free_says_so() -> None:
+    (missing,) = flow_of(proof_of(guarded(entry(1, "deny", ports=(6818, 6818)), ALL_IN, ALL_OUT)), "node-rpc").missing
+    assert missing.number is None
+    assert missing.reason.endswith("from Head; no number before its first entry is free: give that a higher one")
+
+
+def test_an_entry_without_its_protocol_admits_nothing() -> None:
+    bare = entry(100, "allow")
+    del bare["Properties"]["Protocol"]
+    found = flow_of(proof_of(guarded(bare, ALL_OUT)), "node-rpc")
+    assert found.status is Status.UNKNOWN
+    assert "the protocol that is not given of network ACL entry 100" in found.needs[0]

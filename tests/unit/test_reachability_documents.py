@@ -91,3 +91,9 @@ def test_a_parameter_that_no_template_has_is_refused() -> None:
 def test_no_template_at_all_is_refused() -> None:
     with pytest.raises(InputError, match="no template is given"):
         load([])
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000 + "]" * 100_000], ids=["digits", "levels"])
+def test_what_the_json_reader_cannot_take_is_refused(value: str) -> None:
+    with pytest.raises(InputError, match=r"t\.json: .*CloudFormation takes no such template"):
+        parse('{"Resources": {"A": {"Type": "x", "Properties": {"P": ' + value + "}}}}", "t.json")
