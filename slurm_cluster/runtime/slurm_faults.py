@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from slurm_cluster.runtime.connections import label
@@ -19,7 +19,7 @@ _LOW = re.compile(r"^Low (\S+)")
 _AWAY = ("DOWN", "NOT_RESPONDING", "FAIL")
 _KEPT = ("DRAIN", "DRAINING", "DRAINED")
 _ASLEEP = ("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "FUTURE", "REBOOT_ISSUED")
-_START_TROUBLE = re.compile(r"cgroup|plugin|controller|dlopen", re.IGNORECASE)
+_START_TROUBLE = re.compile(r"cgroup|plugin|dlopen", re.IGNORECASE)
 _FATAL = re.compile(r"fatal|cannot|can't|couldn't|unable|failed", re.IGNORECASE)
 
 
@@ -168,15 +168,18 @@ def starts(evidence: Evidence) -> Iterator[Verdict]:
     for node in evidence.machines:
         unit = evidence.fact(node, "slurm")
         lines = [unit["journal"], *(evidence.fact(node, "log") or ())] if unit and unit["active"] != "active" else []
-        said = next((line for line in lines if _START_TROUBLE.search(line) and _FATAL.search(line)), "")
-        if said:
+        if said := _start_trouble(lines):
             name = "slurmctld" if node == HEAD else "slurmd"
             yield _start_failed(node, f"{name} of {label(node)} does not start, a plugin of it fails: {said}.")
     for node, visit in _visits(evidence).items():
-        lines = visit.get("log", ())
-        said = next((line for line in lines if _START_TROUBLE.search(line) and _FATAL.search(line)), "")
-        if visit["how"] == "failed" and said:
+        if visit["how"] == "failed" and (said := _start_trouble(visit.get("log", ()))):
             yield _start_failed(node, f"a job does not start on {node}, a plugin fails: {said}.")
+
+
+def _start_trouble(texts: Iterable[str]) -> str:
+    """Return the first line that tells of a plugin which fails; a journal has its lines in one text."""
+    lines = (line for text in texts for line in re.split(r"\n| \| ", text))
+    return next((line for line in lines if _START_TROUBLE.search(line) and _FATAL.search(line)), "")
 
 
 def _start_failed(node: str, sentence: str) -> Verdict:

@@ -205,6 +205,8 @@ def test_the_command_does_not_import_what_lies_in_the_current_directory(tmp_path
     command, install = tmp_path / "bin" / "slurm-cluster", tmp_path / "opt"
     package = install / "current" / "slurm_cluster" / "runtime" / "node"
     package.mkdir(parents=True)
+    for folder in (package, *package.parents[:2]):
+        (folder / "__init__.py").touch()
     (package / "__main__.py").write_text("import sys; print('the right one', *sys.argv[1:])")
     trap = tmp_path / "trap" / "slurm_cluster"
     trap.mkdir(parents=True)

@@ -222,6 +222,14 @@ def no_munge(case: Foreign) -> None:
     case.facts[HEAD] |= {"munge": {**STOPPED_UNIT}, "controller": False}
 
 
+def other_cluster_name(case: Foreign) -> None:
+    said = (
+        "fatal: CLUSTER NAME MISMATCH (e.g., the ClusterName has changed). | slurmctld.service: Failed with result "
+        "'exit-code'. | Failed to start slurmctld.service - Slurm controller daemon."
+    )
+    case.facts[HEAD] |= {"slurm": {**STOPPED_UNIT, "active": "failed", "journal": said}, "controller": False}
+
+
 FAULTS: list[tuple[Callable[[Foreign], None], Code, str, str]] = [
     (full_disk, Code.DISK_FULL, FIRST, "KiB of 10000 MiB are free"),
     (no_inodes, Code.DISK_FULL, HEAD, "3 of 600000 inodes are free"),
@@ -241,6 +249,7 @@ FAULTS: list[tuple[Callable[[Foreign], None], Code, str, str]] = [
     (no_life, Code.NODE_UNREACHABLE, FIRST, "no sign of life"),
     (no_address, Code.NAME_DOES_NOT_RESOLVE, HEAD, "the name cpu-1 does not resolve"),
     (plugin_on_head, Code.DAEMON_START_FAILED, HEAD, "auth plugin"),
+    (other_cluster_name, Code.SLURMCTLD_DOWN, HEAD, "the ClusterName has changed"),
     (cgroup_on_worker, Code.DAEMON_START_FAILED, FIRST, "cgroup2 mountpoint"),
     (no_dbd, Code.SLURMDBD_DOWN, HEAD, "it is down, and the way there is open"),
     (job_failed, Code.JOB_LAUNCH_FAILED, FIRST, "Prolog failed"),
