@@ -160,19 +160,6 @@ class Rehearsal:
         with self.progress.recorded("cdk deploy"):
             self.outputs = self._stage.deploy(self._app_dir, self._context, rollback=self._rollback)
 
-    def redeploy(self, context: Context | None = None, *, timeout: float = READY_SECONDS) -> None:
-        """Deploy the app once more, have the head apply what changed, and wait until every node is ready.
-
-        Raises:
-            RehearsalError: the CDK CLI failed, the head could not apply it, or a node did not get ready.
-        """
-        self.deploy(context)
-        # After its boot the head applies a new desired state only when told to.
-        applied = self.run_command("head", "slurm-cluster apply")
-        if applied.exit_code != 0:
-            raise RehearsalError(f"slurm-cluster apply on the head failed: {applied.stderr or applied.stdout}")
-        self.wait_ready(timeout)
-
     def destroy(self) -> None:
         """Destroy the app's stack by the CDK CLI and wait until its machines are gone.
 
