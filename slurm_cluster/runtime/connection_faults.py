@@ -53,19 +53,31 @@ def _faults(evidence: Evidence, flow_ids: Sequence[str]) -> Iterator[Verdict]:
 
 
 def _blocked(evidence: Evidence, found: Sequence[Connection], connections: Sequence[Connection]) -> Verdict:
+    first, (ports, besides) = found[0], _pair(found, connections)
+    pairs = len({(item.opener, item.listener) for item in found})
+    more = f" The same holds for {pairs - 1} more pair{'s' if pairs > 2 else ''} of nodes." if pairs > 1 else ""
+    return _closed(
+        evidence,
+        first,
+        f"{first.opener} cannot open TCP {ports} on {first.listener}: "
+        f"the SYNs left, {label(first.listener)} looked for them and none arrived{besides}.{more}",
+    )
+
+
+def _pair(found: Sequence[Connection], connections: Sequence[Connection]) -> tuple[str, str]:
+    """Return the ports that the first machine cannot open on the other, and what to add of those that it can."""
     first = found[0]
     pair = [item for item in connections if (item.opener, item.listener) == (first.opener, first.listener)]
     ports = sorted({item.port for item in found if item in pair})
     open_ports = sorted({item.port for item in pair if item.end is End.SERVED})
-    besides = f", while TCP {_listed(open_ports)} there answers" if open_ports else ""
-    pairs = len({(item.opener, item.listener) for item in found})
-    more = f" The same holds for {pairs - 1} more pair{'s' if pairs > 2 else ''} of nodes." if pairs > 1 else ""
+    return _listed(ports), f", while TCP {_listed(open_ports)} there answers" if open_ports else ""
+
+
+def _closed(evidence: Evidence, first: Connection, sentence: str) -> Verdict:
     return Verdict(
         code=CODES[first.flow.id],
         node=first.opener if first.opener != HEAD else first.listener,
-        sentence=f"{first.flow.id}: {first.opener} cannot open TCP {_listed(ports)} on {first.listener}: "
-        f"the SYNs left, {label(first.listener)} looked for them and none arrived{besides}.{more} "
-        f"Slurm uses it for: {first.flow.purpose}.",
+        sentence=f"{first.flow.id}: {sentence} Slurm uses it for: {first.flow.purpose}.",
         change=_rule(evidence, first.flow),
     )
 
@@ -86,11 +98,7 @@ def _group(evidence: Evidence, role: Role) -> str:
 
 
 def _lost(evidence: Evidence, found: Sequence[Connection], connections: Sequence[Connection]) -> Verdict:
-    first = found[0]
-    pair = [item for item in connections if (item.opener, item.listener) == (first.opener, first.listener)]
-    ports = sorted({item.port for item in found if item in pair})
-    open_ports = sorted({item.port for item in pair if item.end is End.SERVED})
-    besides = f", while TCP {_listed(open_ports)} there answers" if open_ports else ""
+    first, (ports, besides) = found[0], _pair(found, connections)
     looked = (evidence.met(first.listener, "meeting") or {}).get("watching")
     seen = (
         f"Its SYNs were looked for on {first.listener} and none arrived: they are dropped on the way, or by a packet "
@@ -98,13 +106,11 @@ def _lost(evidence: Evidence, found: Sequence[Connection], connections: Sequence
         if looked
         else "Packets could not be looked at on both ends: they are dropped on the way, or by a packet filter of either"
     )
-    return Verdict(
-        code=CODES[first.flow.id],
-        node=first.opener if first.opener != HEAD else first.listener,
-        sentence=f"{first.flow.id}: {first.opener} gets no answer from TCP {_listed(ports)} on {first.listener}, which "
-        f"is alive ({(evidence.fact(HEAD, 'alive') or {})[first.listener]}){besides}. {seen}. "
-        f"Slurm uses it for: {first.flow.purpose}.",
-        change=_rule(evidence, first.flow),
+    return _closed(
+        evidence,
+        first,
+        f"{first.opener} gets no answer from TCP {ports} on {first.listener}, which "
+        f"is alive ({(evidence.fact(HEAD, 'alive') or {})[first.listener]}){besides}. {seen}.",
     )
 
 
