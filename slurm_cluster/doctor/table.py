@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from slurm_cluster.model.node_states import ASLEEP
 from slurm_cluster.runtime.node import node_table
 from slurm_cluster.runtime.node.commands import Runner
 from slurm_cluster.runtime.node.node_table import NodeState
@@ -42,7 +43,7 @@ class Node:
     @property
     def asleep(self) -> bool:
         """Whether power saving has it switched off, or it does not exist yet: a job would start a machine."""
-        return bool(self.state.flags & {"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "FUTURE"})
+        return bool(self.state.flags & ASLEEP)
 
     @property
     def why_not(self) -> str:

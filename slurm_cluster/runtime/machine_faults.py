@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from slurm_cluster.model.node_files import FAILURE_PREFIX
+from slurm_cluster.model.node_states import BUSY, KEPT_BACK, NOT_SERVING
 from slurm_cluster.runtime.connections import label
 from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence, console_failure, parse_failure
 from slurm_cluster.runtime.fault import Code, Verdict
@@ -14,8 +15,6 @@ from slurm_cluster.runtime.probe_plan import WAITING_STEPS, questioned
 _RUNNING = ("", "pending", "running")
 _LOOK_AT_LOGS = "its log is /var/log/cloud-init-output.log, in later boots `journalctl -u slurm-cluster-bootstrap`."
 _AFTER_MUNGE = WAITING_STEPS | {"state-volume", "slurmctld"}
-_NOT_SERVING = {"DOWN", "UNKNOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "INVALID_REG"}
-_BUSY, _KEPT_BACK = {"ALLOCATED", "MIXED", "COMPLETING"}, {"DRAIN", "FAIL", "MAINTENANCE", "RESERVED"}
 _CLOCK_TROUBLE = ("expired", "rewound")
 SET_CLOCKS = (
     "Set both clocks by the Amazon Time Sync Service (chrony, server 169.254.169.123) or another time server of both, "
@@ -303,8 +302,8 @@ def unregistered(evidence: Evidence) -> Iterator[Verdict]:
         )
         why = f", reason {entry['reason']}" if entry["reason"] else ""
         flags = set(entry["state"].split("+"))
-        if not (elsewhere or flags & _NOT_SERVING) and flags & (_BUSY | _KEPT_BACK):
-            yield _not_free(node, entry["state"], why, busy=not flags & _KEPT_BACK)
+        if not (elsewhere or flags & NOT_SERVING) and flags & (BUSY | KEPT_BACK):
+            yield _not_free(node, entry["state"], why, busy=not flags & KEPT_BACK)
             continue
         yield Verdict(
             code=Code.NODE_NEVER_REGISTERED,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from slurm_cluster.model.node_states import ASLEEP
 from slurm_cluster.runtime.connections import label
 from slurm_cluster.runtime.evidence import HEAD, Evidence
 from slurm_cluster.runtime.fault import Code, Verdict
@@ -18,7 +19,7 @@ _SINCE_THREE = "24.11"
 _LOW = re.compile(r"^Low (\S+)")
 _AWAY = ("DOWN", "NOT_RESPONDING", "FAIL")
 _KEPT = ("DRAIN", "DRAINING", "DRAINED")
-_ASLEEP = ("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "FUTURE", "REBOOT_ISSUED")
+_ASLEEP = ASLEEP | {"REBOOT_ISSUED"}
 _START_TROUBLE = re.compile(r"cgroup|plugin|dlopen", re.IGNORECASE)
 _FATAL = re.compile(r"fatal|cannot|can't|couldn't|unable|failed", re.IGNORECASE)
 
@@ -279,7 +280,7 @@ def node_states(evidence: Evidence) -> Iterator[Verdict]:
     """Yield nodes that slurmctld gives no jobs, with the reason that it has for it."""
     for node, row in (evidence.fact(HEAD, "nodes") or {}).items():
         flags = set(row["state"].split("+"))
-        if flags & set(_ASLEEP) or "INVALID_REG" in flags:
+        if flags & _ASLEEP or "INVALID_REG" in flags:
             continue
         reason = row["reason"] or "none given"
         if low := _LOW.match(row["reason"]):

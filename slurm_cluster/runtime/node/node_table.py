@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from slurm_cluster.model.node_states import BUSY, KEPT_BACK, NOT_SERVING
 from slurm_cluster.runtime.node.commands import CommandError, Runner
 
 _FIELD = re.compile(r"\b(NodeName|NodeHostName|NodeAddr|State)=(\S+)|\bReason=(.*)$")
-_AWAY = frozenset({"NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "INVALID_REG"})
-_KEPT_BACK = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "RESERVED"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class NodeState:
     @property
     def serves(self) -> bool:
         """Whether it is registered and slurmctld reaches it, or believes so."""
-        return not self.flags & (_AWAY | {"DOWN", "UNKNOWN", "FUTURE"})
+        return not self.flags & NOT_SERVING
 
     @property
     def refused(self) -> bool:
@@ -46,7 +45,7 @@ class NodeState:
     @property
     def kept_back(self) -> bool:
         """Whether somebody keeps it from running jobs."""
-        return bool(self.flags & _KEPT_BACK)
+        return bool(self.flags & KEPT_BACK)
 
     @property
     def idle(self) -> bool:
@@ -56,7 +55,7 @@ class NodeState:
     @property
     def busy(self) -> bool:
         """Whether it serves and runs jobs."""
-        return self.serves and bool(self.flags & {"ALLOCATED", "MIXED", "COMPLETING"})
+        return self.serves and bool(self.flags & BUSY)
 
 
 def parse(text: str) -> dict[str, NodeState]:
