@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from slurm_cluster.doctor import answers
-from slurm_cluster.runtime.evidence import port_range
+from slurm_cluster.model.flows import PortRange
 from slurm_cluster.runtime.node import host_facts, probe_connections, probe_facts, slurm_facts
 from slurm_cluster.runtime.node.commands import CommandError, Runner, run
 
@@ -76,7 +76,7 @@ def examine(request: Mapping[str, str], run: Runner) -> dict[str, Any]:
         meet["credential"] = lambda: probe_facts.decode(run, request["DOCTOR_CREDENTIAL"])
     if narrow := request.get("DOCTOR_SRUN"):
         # before the meeting takes some of them
-        free = host_facts.free_ports(port_range(narrow))
+        free = host_facts.free_ports(PortRange.parse(narrow))
         facts["srun_ports"] = lambda: free
     both = probe_facts.gather(
         {**{f"facts:{name}": fact for name, fact in facts.items()}, **{f"meet:{k}": v for k, v in meet.items()}},

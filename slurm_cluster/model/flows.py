@@ -38,6 +38,16 @@ class PortRange:
                 "give two ports from 0 to 65535, the lower one first"
             )
 
+    @classmethod
+    def parse(cls, text: str) -> PortRange:
+        """Read what ``str`` gives, ``1024-65535`` or ``61000``.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        first, dash, last = text.partition("-")
+        return cls(int(first), int(last if dash else first))
+
     def __contains__(self, other: PortRange) -> bool:
         return self.first <= other.first and other.last <= self.last
 

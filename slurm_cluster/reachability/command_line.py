@@ -191,9 +191,8 @@ def _port(text: str) -> int:
 
 
 def _ports(text: str) -> PortRange:
-    first, dash, last = text.partition("-")
     try:
-        return PortRange(int(first), int(last if dash else first))
+        return PortRange.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not FIRST-LAST, such as 61000-63999, of ports to 65535"

@@ -122,16 +122,6 @@ def without_middle(text: str, length: int) -> str:
     return f"{text[:beginning]} ... {text[beginning + 5 - length :]}"
 
 
-def port_range(text: str) -> PortRange:
-    """Read ``1024-65535`` or ``61000``.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    first, _, last = text.partition("-")
-    return PortRange(int(first), int(last or first))
-
-
 def console_failure(text: str) -> str:
     """Return the last line of a console that says why a boot failed, empty if there is none.
 

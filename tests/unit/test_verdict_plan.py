@@ -12,7 +12,7 @@ import pytest
 from slurm_cluster.model.flows import PortRange, SlurmPorts
 from slurm_cluster.model.node_files import COMMAND
 from slurm_cluster.runtime import probe_plan
-from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence, Machine, port_range
+from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence, Machine
 from slurm_cluster.runtime.node import command_line
 from slurm_cluster.runtime.probe_plan import answer, gate_call, listen_ports, plan, script, status_call, stuck
 from tests.unit.verdict_cases import ADDRESSES, FIRST, HEAD_HOST, SECOND, Case, gate_result, never_registered
@@ -98,7 +98,7 @@ def test_where_the_head_itself_failed_no_worker_is_probed(stage: str, asked: lis
 )
 def test_ports_that_stand_for_the_srun_range(srun: PortRange, ports: tuple[int, ...]) -> None:
     assert listen_ports(SlurmPorts(srun=srun)) == ports
-    assert port_range(str(srun)) == srun
+    assert PortRange.parse(str(srun)) == srun
 
 
 @pytest.mark.parametrize(

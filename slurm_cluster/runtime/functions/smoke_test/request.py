@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from slurm_cluster.model.flows import SlurmPorts
-from slurm_cluster.runtime.evidence import HEAD, port_range
+from slurm_cluster.model.flows import PortRange, SlurmPorts
+from slurm_cluster.runtime.evidence import HEAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Request:
             stack_id=event["StackId"],
             instances={HEAD: properties["HeadInstanceId"], **dict(workers)},
             groups={"head": properties["HeadGroupId"], "worker": properties["WorkerGroupId"]},
-            ports=SlurmPorts(srun=port_range(properties["SrunPorts"])),
+            ports=SlurmPorts(srun=PortRange.parse(properties["SrunPorts"])),
         )
 
     @property
