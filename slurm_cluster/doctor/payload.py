@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 
+from slurm_cluster.doctor.worker import NO_INTERPRETER
+
 PACKAGE = "slurm_cluster"
 _NODE_PARTS = (
     *("__init__", "commands", "errors", "files", "host_facts", "identity", "instance_metadata", "node_table"),
@@ -38,7 +40,7 @@ for python in python3 python3.14 python3.13 python3.12 python3.11; do
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && exec "$python" -c '{loader}' "$0"
 done
 command -v bash >/dev/null && exec bash -c "$(sed '1,/^@BASH$/d;/^@ARCHIVE$/,$d' "$0")"
-exit 40
+exit {no_interpreter}
 @BASH
 {bash}
 @ARCHIVE
@@ -89,4 +91,10 @@ def script(request: Mapping[str, str]) -> str:
     variables = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in request.items())
     bash = (resources.files(PACKAGE) / "doctor" / "worker.bash").read_text()
     encoded = base64.encodebytes(archive()).decode()
-    return _SCRIPT.format(request=variables, loader=_LOADER, bash=bash.rstrip(), archive=encoded.rstrip())
+    return _SCRIPT.format(
+        request=variables,
+        loader=_LOADER,
+        no_interpreter=NO_INTERPRETER,
+        bash=bash.rstrip(),
+        archive=encoded.rstrip(),
+    )

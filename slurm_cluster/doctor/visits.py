@@ -27,6 +27,13 @@ _FIELD = re.compile(r"\b(JobState|Reason|ExitCode|StartTime)=(\S+)")
 _FOR_A_JOB = re.compile(r"batch job complete failure|prolog error|epilog error|launch failed", re.IGNORECASE)
 """Reasons with which Slurm drains a node that a job could not start on, or end."""
 
+_WITHOUT_ANSWER = {
+    str(worker.NO_INTERPRETER): "it has neither Python 3.11 nor bash",
+    str(worker.NO_SCONTROL): "it has no scontrol, so its job could not answer",
+    str(worker.NOT_HEARD): "its job ran and could not reach slurmctld with its answer",
+}
+"""Why, by the exit status of its job."""
+
 _MEMORY_MIB = 100
 _KEPT_VARIABLES = ("PATH", "SLURM_CONF", "LD_LIBRARY_PATH")
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "StrictHostKeyChecking=accept-new")
@@ -222,12 +229,8 @@ class Visits:
 
     def _ended(self, found: Visit, state: str, fields: Mapping[str, str]) -> Visit:
         status = fields.get("ExitCode", "").partition(":")[0]
-        if status in (str(worker.NO_SCONTROL), str(worker.NOT_HEARD), "40"):
-            found.how = "silent"
-            found.why = {
-                "40": "it has neither Python 3.11 nor bash",
-                str(worker.NO_SCONTROL): "it has no scontrol, so its job could not answer",
-            }.get(status, "its job ran and could not reach slurmctld with its answer")
+        if status in _WITHOUT_ANSWER:
+            found.how, found.why = "silent", _WITHOUT_ANSWER[status]
             return found
         found.how = "failed"
         found.why = f"job {found.job} is {state}, exit {fields.get('ExitCode')}, reason {fields.get('Reason')}"

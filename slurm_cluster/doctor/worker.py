@@ -24,8 +24,8 @@ from slurm_cluster.runtime.node.commands import CommandError, Runner, run
 
 FACT_SECONDS = 8.0
 SPOOL = "/var/spool/slurmd"
-NO_SCONTROL, NOT_HEARD = 41, 42
-"""Exit statuses: the answer could not be given back."""
+NO_INTERPRETER, NO_SCONTROL, NOT_HEARD = 40, 41, 42
+"""Exit statuses: nothing could find out anything there; the answer could not be given back."""
 
 _PAUSE = 0.3
 _ACK_SECONDS = 20.0
