@@ -157,9 +157,7 @@ def log_lines(run: Runner, daemon: str, path: str, *, seconds: float) -> list[tu
     Lines without a time stamp of their own get that of the line before.
     """
     if path and Path(path).is_file():
-        with Path(path).open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))
-            lines = list(_stamped(stream.read().decode(errors="replace").splitlines()))
+        lines = list(_stamped(_end(path)))
     else:
         done = run([*_JOURNAL_COMMAND, f"--identifier={daemon}"], check=False, timeout=_SECONDS)
         lines = list(_journal(done.stdout.splitlines()))
@@ -175,13 +173,18 @@ def errors(run: Runner, daemon: str, path: str) -> list[str]:
 def last_error(path: str) -> str:
     """Return the error with which a log file ends, or else its last line; empty if it cannot be read."""
     try:
-        with Path(path).open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))
-            lines = stream.read().decode(errors="replace").splitlines()
+        lines = _end(path)
     except OSError:
         return ""
     end = [line.strip()[-_LINE_LENGTH:] for line in lines[-_LAST_WORDS:] if line.strip()]
     return next((line for line in reversed(end) if re.search(r"error|fatal", line)), end[-1] if end else "")
+
+
+def _end(path: str) -> list[str]:
+    """Return the last lines of a file."""
+    with Path(path).open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))
+        return stream.read().decode(errors="replace").splitlines()
 
 
 def _stamped(lines: Iterable[str]) -> Iterable[tuple[float, str]]:
