@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from slurm_cluster.doctor import controller_log, peers, table
@@ -17,6 +18,7 @@ from slurm_cluster.doctor.head import Head
 from slurm_cluster.doctor.table import Node
 from slurm_cluster.doctor.visits import Limits, Visit, Visits
 from slurm_cluster.runtime import probe_plan
+from slurm_cluster.runtime.connections import Connection, tried
 from slurm_cluster.runtime.evidence import HEAD, Evidence, Machine
 from slurm_cluster.runtime.node import host_facts, identity, probe_connections, probe_facts, slurm_facts
 from slurm_cluster.runtime.node.commands import Runner
@@ -73,6 +75,11 @@ class Examination:
     seconds: dict[str, float] = field(default_factory=dict)
     root: bool = True
     refused_packets: Sequence[Mapping[str, Any]] | str = "not asked"
+
+    @cached_property
+    def connections(self) -> list[Connection]:
+        """Every connection between the machines that was tried."""
+        return tried(self.evidence)
 
 
 class Doctor:

@@ -12,7 +12,7 @@ from slurm_cluster.doctor.examination import PEER_SECONDS, WINDOW_SECONDS, Exami
 from slurm_cluster.doctor.head import FACT_SECONDS
 from slurm_cluster.doctor.visits import Limits
 from slurm_cluster.model.flows import Flow, cluster_flows
-from slurm_cluster.runtime.connections import End, tried
+from slurm_cluster.runtime.connections import End
 from slurm_cluster.runtime.evidence import HEAD
 from slurm_cluster.runtime.fault import Code, Verdict
 
@@ -208,12 +208,12 @@ def _agent(found: Examination) -> tuple[Outcome, str]:
 
 def _flow(flow: Flow) -> Look:
     def look(found: Examination) -> tuple[Outcome, str]:
-        ours = [item for item in tried(found.evidence) if item.flow.id == flow.id]
         if flow.id == "mpi":
             # any port stands for it: MPI chooses among all
             between = (flow.opener, flow.listener)
-            every = tried(found.evidence)
-            ours = [item for item in every if (item.flow.opener, item.flow.listener) == between]
+            ours = [item for item in found.connections if (item.flow.opener, item.flow.listener) == between]
+        else:
+            ours = [item for item in found.connections if item.flow.id == flow.id]
         served = [item for item in ours if item.end is End.SERVED]
         if not served:
             return Outcome.UNKNOWN, f"no such connection could be tried{_unasked(found)}"
@@ -284,7 +284,7 @@ def rows(found: Examination, faults: Iterable[Verdict]) -> list[Row]:
 def _broken(flow: Flow, found: Examination) -> str:
     bad = [
         item
-        for item in tried(found.evidence)
+        for item in found.connections
         if item.flow.id == flow.id and item.end not in (End.SERVED, End.UNKNOWN, End.NOBODY)
     ]
     ports = sorted({item.port for item in bad})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,10 +63,11 @@ def _tried(evidence: Evidence) -> Iterator[Connection]:
     meetings = {name: meeting for name in evidence.machines if (meeting := evidence.met(name, "meeting"))}
     # where two machines claim one address, the first that is asked counts
     owner = {where: name for name in [*evidence.machines][::-1] for where in evidence.addresses(name)}
+    flows = cluster_flows(evidence.ports)
     for opener, meeting in meetings.items():
         for item in meeting["connections"]:
             listener, port = owner.get(item["host"]), item["port"]
-            flow = _flow(evidence, opener, listener, port) if listener is not None else None
+            flow = _flow(flows, evidence, opener, listener, port) if listener is not None else None
             if listener is None or flow is None:
                 continue
             there = meetings.get(listener, {})
@@ -124,13 +125,11 @@ def _end(outcome: str, *, left: bool | None, arrived: bool | None, listening: bo
     return End.UNKNOWN
 
 
-def _flow(evidence: Evidence, opener: str, listener: str, port: int) -> Flow | None:
+def _flow(flows: Sequence[Flow], evidence: Evidence, opener: str, listener: str, port: int) -> Flow | None:
     """Return the first flow that needs this connection; a daemon's port is never srun's."""
     wanted = PortRange(port, port)
     pair = (evidence.role(opener), evidence.role(listener))
-    fitting = [
-        flow for flow in cluster_flows(evidence.ports) if (flow.opener, flow.listener) == pair and wanted in flow.ports
-    ]
+    fitting = [flow for flow in flows if (flow.opener, flow.listener) == pair and wanted in flow.ports]
     return min(fitting, key=lambda flow: flow.ports.last - flow.ports.first, default=None)
 
 
