@@ -98,8 +98,9 @@ def disks(paths: Sequence[str]) -> list[dict[str, Any]]:
 
     ``available`` and ``size`` are bytes, ``inodes_free`` and ``inodes`` files; ``inodes`` is 0 where they are no limit.
     """
+    here = mounts(MOUNTS_FILE.read_text())
     with ThreadPoolExecutor(max_workers=max(1, len(paths))) as pool:
-        answers = list(pool.map(_room, dict.fromkeys(_existing(path) for path in paths)))
+        answers = list(pool.map(lambda path: _room(path, here), dict.fromkeys(_existing(path, here) for path in paths)))
     found: dict[str, dict[str, Any]] = {}
     for item in answers:
         if item is not None:
@@ -107,9 +108,8 @@ def disks(paths: Sequence[str]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _existing(path: str) -> str:
+def _existing(path: str, here: Sequence[Mount]) -> str:
     """Return the path of the nearest folder that could exist, by its name alone for what a hung mount holds."""
-    here = mounts(MOUNTS_FILE.read_text())
     mount = mount_of(path, here)
     if mount is not None and _REMOTE.match(mount.kind):
         return mount.point
@@ -118,13 +118,13 @@ def _existing(path: str) -> str:
     return path
 
 
-def _room(path: str) -> dict[str, Any] | None:
+def _room(path: str, here: Sequence[Mount]) -> dict[str, Any] | None:
     text = _answer(["stat", "--file-system", "--format=%i %S %b %a %c %d", path])
     words = (text or "").split()
     if len(words) != 6:
         return None
     block, blocks, free, inodes, inodes_free = (int(word) for word in words[1:])
-    mount = mount_of(path, mounts(MOUNTS_FILE.read_text()))
+    mount = mount_of(path, here)
     return {
         "id": words[0] if words[0] != "0" else path,
         "path": path,

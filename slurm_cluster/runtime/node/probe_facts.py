@@ -14,7 +14,7 @@ from typing import Any
 
 from slurm_cluster.model.flows import Role
 from slurm_cluster.model.node_files import STATUS_FILE
-from slurm_cluster.runtime.node import node_table, units
+from slurm_cluster.runtime.node import host_facts, node_table, units
 from slurm_cluster.runtime.node.commands import CommandError, Runner, last_words
 from slurm_cluster.runtime.node.identity import NodeIdentity
 from slurm_cluster.runtime.node.status import BOOT_ID_FILE
@@ -25,7 +25,7 @@ _SHOWN_LINES = 8
 _LINE_LENGTH = 300
 _UNIT = re.compile(r"^(ActiveState|SubState|Result|UnitFileState)=(.*)$", re.MULTILINE)
 _NEEDS_HELP = re.compile(r"error|fatal|munge|credential|not responding", re.IGNORECASE)
-_ANY_ADDRESS = ("192.0.2.1", 9)
+_ANY_ADDRESS = "192.0.2.1"
 """Of a range that no network has: only the route to it is looked up, nothing is sent."""
 
 
@@ -81,9 +81,7 @@ def all_of(run: Runner, who: NodeIdentity) -> dict[str, Callable[[], Any]]:
 
 def address() -> str:
     """Return the address from which this machine's connections come."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(_ANY_ADDRESS)
-        return str(probe.getsockname()[0])
+    return host_facts.address_towards(_ANY_ADDRESS)
 
 
 def status(path: Path = STATUS_FILE, boot_id_file: Path = BOOT_ID_FILE) -> dict[str, Any]:
