@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.rehearsal.slurm_lab import lab_slurm
 from tests.rehearsal.slurm_lab.lab_machine import LabMachine
 
 _NETWORK = "192.168.78"
@@ -22,15 +23,7 @@ _IDLE_SECONDS = 90.0
 _SLURM_CONF = """\
 ClusterName=byhand
 SlurmctldHost=head
-SlurmUser=slurm
-AuthType=auth/munge
-StateSaveLocation=/var/lib/slurm/slurmctld
-SlurmdSpoolDir=/var/lib/slurm/slurmd
-SlurmctldLogFile=/var/log/slurm/slurmctld.log
-SlurmdLogFile=/var/log/slurm/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-ReturnToService=2
+{common}ReturnToService=2
 {extra}NodeName={nodes} CPUs=1
 PartitionName=lab Nodes=ALL Default=YES
 """
@@ -97,13 +90,10 @@ class HandMadeCluster:
     def _configure(self) -> None:
         key = secrets.token_hex(64)
         hosts = "".join(f"{address} {name}\n" for name, address in self.addresses.items())
-        names = [worker.name for worker in self.workers]
+        names = ",".join(worker.name for worker in self.workers)
+        conf = _SLURM_CONF.format(common=lab_slurm.SLURM_CONF, nodes=names, extra=self._extra)
         for machine in self.machines:
-            machine.write("/etc/hosts", f"127.0.0.1 localhost\n{hosts}")
-            machine.write("/etc/slurm/slurm.conf", _SLURM_CONF.format(nodes=",".join(names), extra=self._extra))
-            machine.write("/etc/slurm/cgroup.conf", "CgroupPlugin=disabled\n")
-            machine.check(["install", "-d", "-o", "munge", "-g", "munge", "/run/munge", "/var/log/munge"])
-            machine.check(["install", "-d", "-o", "slurm", "/var/lib/slurm/slurmctld", "/var/log/slurm"])
+            lab_slurm.configure(machine, hosts=hosts, slurm_conf=conf)
             self.start_munge(machine, key)
 
     def start_munge(self, machine: LabMachine, key: str, *, wrapper: Sequence[str] = ()) -> None:
@@ -117,11 +107,8 @@ class HandMadeCluster:
         machine.run(["pkill", "-x", "munged"], timeout=10)
         machine.run(["sh", "-c", "while pgrep -x munged; do sleep 0.1; done"], timeout=10)
         machine.check(["rm", "-f", "/etc/munge/munge.key"])
-        machine.write("/etc/munge/munge.key", key)
-        machine.check(["chown", "munge:munge", "/etc/munge/munge.key"])
-        machine.check(["chmod", "400", "/etc/munge/munge.key"])
-        user = ["setpriv", "--reuid", "munge", "--regid", "munge", "--clear-groups"]
-        machine.check([*user, *wrapper, "munged", "--force"])
+        lab_slurm.give_key(machine, key)
+        machine.check([*lab_slurm.MUNGED, *wrapper, "munged", "--force"])
 
     def restart_slurmd(self, worker: LabMachine) -> None:
         """Start a worker's slurmd anew."""

@@ -10,6 +10,7 @@ import pytest
 from moto import mock_aws
 
 from slurm_cluster.rehearsal.network.groups import GroupRule, snapshot
+from tests.unit import moto_account
 
 if TYPE_CHECKING:
     from types_boto3_ec2 import EC2Client
@@ -36,16 +37,7 @@ def group(ec2: EC2Client, subnet: str) -> str:
 
 
 def launch(ec2: EC2Client, subnet: str, group: str, ip: str) -> str:
-    image = ec2.describe_images()["Images"][0]["ImageId"]
-    answer = ec2.run_instances(
-        ImageId=image,
-        MinCount=1,
-        MaxCount=1,
-        SubnetId=subnet,
-        SecurityGroupIds=[group],
-        PrivateIpAddress=ip,
-    )
-    return answer["Instances"][0]["InstanceId"]
+    return moto_account.launch(ec2, subnet, group, PrivateIpAddress=ip)
 
 
 def test_members_are_all_instances_but_terminated_ones(ec2: EC2Client, subnet: str, group: str) -> None:

@@ -16,6 +16,7 @@ from moto import mock_aws
 from slurm_cluster.model.flows import PortRange
 from slurm_cluster.reachability import Direction, InputError, command_line, live
 from slurm_cluster.reachability.network import CidrPeer, GroupPeer, GroupRule, Network, PrefixListPeer
+from tests.unit import moto_account
 
 if TYPE_CHECKING:
     from types_boto3_ec2 import EC2Client
@@ -50,15 +51,7 @@ def group(ec2: EC2Client, vpc: str) -> str:
 
 def launch(ec2: EC2Client, subnet: str, group: str, name: str = "") -> str:
     tags: list[Any] = [{"ResourceType": "instance", "Tags": [{"Key": "Name", "Value": name}]}] if name else []
-    answer = ec2.run_instances(
-        ImageId=ec2.describe_images()["Images"][0]["ImageId"],
-        MinCount=1,
-        MaxCount=1,
-        SubnetId=subnet,
-        SecurityGroupIds=[group],
-        TagSpecifications=tags,
-    )
-    return answer["Instances"][0]["InstanceId"]
+    return moto_account.launch(ec2, subnet, group, TagSpecifications=tags)
 
 
 def read(*instance_ids: str) -> Network:

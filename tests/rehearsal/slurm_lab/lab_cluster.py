@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from slurm_cluster.model.flows import SlurmPorts, cluster_flows
+from tests.rehearsal.slurm_lab import lab_slurm
 from tests.rehearsal.slurm_lab.lab_machine import LabMachine
 
 HEAD_ADDRESS = "192.168.77.1"
@@ -20,15 +21,7 @@ WORKER_ADDRESS = "192.168.77.2"
 _SLURM_CONF = f"""\
 ClusterName=lab
 SlurmctldHost=head({HEAD_ADDRESS})
-SlurmUser=slurm
-AuthType=auth/munge
-StateSaveLocation=/var/lib/slurm/slurmctld
-SlurmdSpoolDir=/var/lib/slurm/slurmd
-SlurmctldLogFile=/var/log/slurm/slurmctld.log
-SlurmdLogFile=/var/log/slurm/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-NodeName=worker NodeAddr={WORKER_ADDRESS} CPUs=1
+{lab_slurm.SLURM_CONF}NodeName=worker NodeAddr={WORKER_ADDRESS} CPUs=1
 PartitionName=lab Nodes=worker Default=YES
 """
 _IDLE_SECONDS = 60.0
@@ -75,15 +68,10 @@ class LabCluster:
     def _start_daemons(self) -> None:
         key = secrets.token_hex(64)
         for machine in (self.head, self.worker):
-            machine.write("/etc/hosts", f"127.0.0.1 localhost\n{HEAD_ADDRESS} head\n{WORKER_ADDRESS} worker\n")
-            machine.write("/etc/slurm/slurm.conf", _SLURM_CONF)
-            machine.write("/etc/slurm/cgroup.conf", "CgroupPlugin=disabled\n")
-            machine.write("/etc/munge/munge.key", key)
-            machine.check(["chown", "munge:munge", "/etc/munge/munge.key"])
-            machine.check(["chmod", "400", "/etc/munge/munge.key"])
-            machine.check(["install", "-d", "-o", "munge", "-g", "munge", "/run/munge", "/var/log/munge"])
-            machine.check(["install", "-d", "-o", "slurm", "/var/lib/slurm/slurmctld", "/var/log/slurm"])
-            machine.check(["setpriv", "--reuid", "munge", "--regid", "munge", "--clear-groups", "munged"])
+            hosts = f"{HEAD_ADDRESS} head\n{WORKER_ADDRESS} worker\n"
+            lab_slurm.configure(machine, hosts=hosts, slurm_conf=_SLURM_CONF)
+            lab_slurm.give_key(machine, key)
+            machine.check([*lab_slurm.MUNGED, "munged"])
         self.head.check(["slurmctld"])
         self.worker.check(["slurmd", "-N", "worker"])
 
