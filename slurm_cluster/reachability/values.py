@@ -104,7 +104,8 @@ def split(delimiter: str, value: str | Token) -> list[Any] | Token:
     if isinstance(value, str):
         return list(value.split(delimiter))
     if value.key[:2] == ("join", delimiter):
-        return value.key[2]  # type: ignore[no-any-return]
+        joined: list[Any] | Token = value.key[2]
+        return joined
     pieces = _pieces(value)
     # ids of resources hold no comma or bar; any other token may hold the delimiter
     if not delimiter or not all(isinstance(piece, str) or piece.made for piece in pieces):

@@ -51,7 +51,7 @@ def client(endpoint: str, service: str, credentials: Mapping[str, str] | None = 
         aws_session_token=credentials["Token"] if credentials else None,
         region_name=REGION,
     )
-    made: Any = session.client(service, endpoint_url=endpoint, config=_CLIENT)  # type: ignore[call-overload]
+    made: Any = session.client(service, endpoint_url=endpoint, config=_CLIENT)  # type: ignore[call-overload]  # any name
     return made
 
 
