@@ -12,7 +12,7 @@ from constructs import Construct, DependencyGroup, IValidation
 
 from slurm_cluster.compliance import acknowledge_in_nist_and_hipaa
 from slurm_cluster.desired_state import DesiredState
-from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, SlurmPorts
+from slurm_cluster.model.flows import KERNEL_TCP, UNPRIVILEGED_TCP, PortRange, SlurmPorts
 from slurm_cluster.model.names import cluster_name_problem, partition_name_problem
 from slurm_cluster.model.spec import BUNDLE_PARAMETER, CLUSTER_PARAMETER, BundleSpec
 from slurm_cluster.network import ClusterNetwork
@@ -25,10 +25,6 @@ from slurm_cluster.security import ClusterSecurity
 
 _PORTS_OF_ONE_SRUN = 6
 """Ports that an srun over 48 nodes opens, srun(1) and slurm.conf(5) SrunPortRange."""
-
-_KERNEL_PORTS = PortRange(32768, 60999)
-"""Linux's default net.ipv4.ip_local_port_range, https://docs.kernel.org/networking/ip-sysctl.html."""
-
 
 _NO_ROTATION = (
     "All nodes must hold the same munge key at the same time: a rotation behind their backs would cut every "
@@ -237,11 +233,11 @@ def _srun_port_problems(ports: SlurmPorts, system: OperatingSystem) -> list[str]
     for name, port in (("slurmctld", ports.slurmctld), ("slurmd", ports.slurmd)):
         if PortRange(port, port) in ports.srun:
             problems.append(f"srun_ports {ports.srun} contains {port}, the port of {name}: choose a range without it")
-    if ports.srun.first <= _KERNEL_PORTS.last and _KERNEL_PORTS.first <= ports.srun.last:
+    if ports.srun.first <= KERNEL_TCP.last and KERNEL_TCP.first <= ports.srun.last:
         problems.append(
-            f"srun_ports {ports.srun} shares ports with {_KERNEL_PORTS}, where the kernel takes those of outgoing "
-            f"connections, so that srun may find them taken: choose from {_KERNEL_PORTS.last + 1}-65535 or below "
-            f"{_KERNEL_PORTS.first}"
+            f"srun_ports {ports.srun} shares ports with {KERNEL_TCP}, where the kernel takes those of outgoing "
+            f"connections, so that srun may find them taken: choose from {KERNEL_TCP.last + 1}-65535 or below "
+            f"{KERNEL_TCP.first}"
         )
     size = ports.srun.last - ports.srun.first + 1
     if size < _PORTS_OF_ONE_SRUN:

@@ -57,6 +57,9 @@ class PortRange:
 
 ALL_TCP = PortRange(0, 65535)
 UNPRIVILEGED_TCP = PortRange(1024, 65535)
+KERNEL_TCP = PortRange(32768, 60999)
+"""From where Linux takes the ports of outgoing connections unless told otherwise: net.ipv4.ip_local_port_range,
+https://docs.kernel.org/networking/ip-sysctl.html."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from slurm_cluster.model.flows import ALL_TCP, PortRange
+from slurm_cluster.model.flows import ALL_TCP, KERNEL_TCP, PortRange
 from slurm_cluster.reachability.endpoint import Answer, Endpoint, every, in_ranges, is_peer
 from slurm_cluster.reachability.network import AclEntry, GroupRule, Network, NetworkAcl
 from slurm_cluster.reachability.ports import Ports, common, minus, union
 from slurm_cluster.reachability.proof import Direction
 from slurm_cluster.reachability.values import Id, Token, among, same, unique
-
-REPLIES = PortRange(32768, 60999)
-"""Ports to which answers come: Linux's default net.ipv4.ip_local_port_range, where it picks an opener's port."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +143,8 @@ def through_acls(network: Network, opener: Endpoint, listener: Endpoint, ports: 
     for subnet, peer, direction, wanted in (
         (opener, listener, Direction.EGRESS, ports),
         (listener, opener, Direction.INGRESS, ports),
-        (listener, opener, Direction.EGRESS, REPLIES),
-        (opener, listener, Direction.INGRESS, REPLIES),
+        (listener, opener, Direction.EGRESS, KERNEL_TCP),
+        (opener, listener, Direction.INGRESS, KERNEL_TCP),
     ):
         yield _cross(network, subnet, peer, direction, wanted)
 
