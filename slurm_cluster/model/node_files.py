@@ -28,6 +28,9 @@ COMMAND = Path("/usr/local/sbin/slurm-cluster")
 DOCTOR_COMMAND = Path("/usr/local/sbin/slurm-doctor")
 """Says what is wrong with the cluster, on the head; see slurm_cluster.doctor."""
 
+SSM_AGENT_UNITS = ("amazon-ssm-agent.service", "snap.amazon-ssm-agent.amazon-ssm-agent.service")
+"""The SSM agent's, of its package and of its snap."""
+
 FAILURE_PREFIX = "slurm-cluster: FAILED"
 """A failed boot prints ``slurm-cluster: FAILED step=... reason=...`` once to the console."""
 

@@ -10,6 +10,7 @@ from typing import Self
 import pytest
 
 from slurm_cluster.model.flows import Role
+from slurm_cluster.model.node_files import SSM_AGENT_UNITS
 from slurm_cluster.runtime.node import bootstrap, ssm_agent
 from slurm_cluster.runtime.node.commands import run as run_program
 from slurm_cluster.runtime.node.errors import NodeError
@@ -20,10 +21,10 @@ LOADED = "systemctl show --property=LoadState --value"
 
 
 def test_an_agent_that_the_image_brings_is_only_started() -> None:
-    run = Programs({f"{LOADED} {ssm_agent.UNITS[0]}": "not-found\n", f"{LOADED} {ssm_agent.UNITS[1]}": "loaded\n"})
+    run = Programs({f"{LOADED} {SSM_AGENT_UNITS[0]}": "not-found\n", f"{LOADED} {SSM_AGENT_UNITS[1]}": "loaded\n"})
     head = NodeIdentity(parameter_path="/p", role=Role.HEAD, node_name=None)
     bootstrap.ensure_agent(bootstrap.Node(head, run=run))
-    assert run.calls[-1] == f"systemctl start {ssm_agent.UNITS[1]}"
+    assert run.calls[-1] == f"systemctl start {SSM_AGENT_UNITS[1]}"
     assert run.called("dpkg") == []
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from slurm_cluster.model.flows import Role
-from slurm_cluster.model.node_files import COMMAND, STATE_DIR
+from slurm_cluster.model.node_files import COMMAND, SSM_AGENT_UNITS, STATE_DIR
 from slurm_cluster.model.spec import ClusterSpec
 from slurm_cluster.runtime.node import (
     apply,
@@ -111,7 +111,7 @@ def ensure_agent(node: Node) -> None:
             url_suffix=node.metadata.url_suffix,
             install_packages=lambda wanted: packages.apt(node.run, wanted),
         )
-        unit = ssm_agent.UNITS[0]
+        unit = SSM_AGENT_UNITS[0]
     units.enable(node.run, unit)
     node.run(["systemctl", "start", unit])
 

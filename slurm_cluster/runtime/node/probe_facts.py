@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_cluster.model.flows import Role
-from slurm_cluster.model.node_files import STATUS_FILE
+from slurm_cluster.model.node_files import SSM_AGENT_UNITS, STATUS_FILE
 from slurm_cluster.runtime.node import host_facts, node_table, units
 from slurm_cluster.runtime.node.commands import CommandError, Runner, last_words
 from slurm_cluster.runtime.node.identity import NodeIdentity
@@ -117,7 +117,7 @@ def unit(run: Runner, name: str) -> dict[str, str]:
 
 def ssm_agent(run: Runner) -> dict[str, str] | None:
     """Return the unit of the SSM agent, from its package or its snap; None where it is not installed."""
-    for name in ("amazon-ssm-agent.service", "snap.amazon-ssm-agent.amazon-ssm-agent.service"):
+    for name in SSM_AGENT_UNITS:
         found = unit(run, name)
         if found["file"]:
             return found

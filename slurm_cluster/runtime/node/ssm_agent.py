@@ -18,11 +18,10 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from slurm_cluster.model.node_files import OVERRIDE_DIR
+from slurm_cluster.model.node_files import OVERRIDE_DIR, SSM_AGENT_UNITS
 from slurm_cluster.runtime.node.commands import Runner
 from slurm_cluster.runtime.node.errors import NodeError
 
-UNITS = ("amazon-ssm-agent.service", "snap.amazon-ssm-agent.amazon-ssm-agent.service")
 KEY_FILE = Path(__file__).with_name("ssm_agent_key.asc")
 FINGERPRINT = "DE92C7DA3E56E92331D62A36BC1F495C97DD04ED"
 OVERRIDE_KEY = "ssm-agent-key.asc"
@@ -35,7 +34,7 @@ _PAUSE = 15
 
 def present_unit(run: Runner) -> str | None:
     """Return the agent's unit where the image brings the agent, else None."""
-    for unit in UNITS:
+    for unit in SSM_AGENT_UNITS:
         if run(["systemctl", "show", "--property=LoadState", "--value", unit]).stdout.strip() == "loaded":
             return unit
     return None
