@@ -13,6 +13,8 @@ NODE_HOME := $(VENV)/node
 NPM := $(NODE_HOME)/bin/node $(NODE_HOME)/lib/node_modules/npm/bin/npm-cli.js
 # more for the CDK CLI, such as --no-rollback; context, such as -c cluster_name=lab, also for a rehearsal
 CDK_ARGS ?=
+# files of tests that run side by side: rehearsals mostly wait, so one more than there are processors
+TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n < 7 ? n + 1 : 8)))
 CDK := $(NODE_HOME)/bin/node node_modules/aws-cdk/bin/cdk
 
 # cdk.json starts the app as `python3`; the CDK CLI and its plug-ins start `node`
@@ -49,7 +51,7 @@ rehearse: deps ## deploy app.py to an emulated AWS on this machine, boot its nod
 
 .PHONY: test
 test: deps ## run every test; those that need root and a Linux that can boot nodes are skipped elsewhere, by name
-	$(PY) -m pytest
+	$(PY) -m pytest --numprocesses $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: lint
 lint: deps ## ruff, mypy --strict, shellcheck

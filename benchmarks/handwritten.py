@@ -19,6 +19,7 @@ from aws_cdk import aws_route53 as route53
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_ssm as ssm
+from constructs import IConstruct
 
 from benchmarks import handwritten_smoke_test
 from benchmarks.handwritten_network import Network
@@ -65,7 +66,24 @@ def policy(name: str, statements: list[dict[str, Any]]) -> iam.CfnRole.PolicyPro
     )
 
 
-def acknowledge(resource: cdk.CfnResource, *ids: str) -> None:
+FUNCTIONS = ("ImageFunction", "Test", "TestDied")
+ROLES = ("FlowLogPolicy", "HeadRole", "ImageRole", "TestInvoke", "TestRole", "WorkerRole")
+OF_NIST_AND_HIPAA = {
+    "CloudWatchLogGroupEncrypted": ("ImageLog", "RefusedTraffic", "TestLog"),
+    "EC2EBSInBackupPlan": ("StateVolume",),
+    "IAMNoInlinePolicy": ROLES,
+    "LambdaConcurrency": FUNCTIONS,
+    "LambdaDLQ": FUNCTIONS,
+    "LambdaInsideVPC": FUNCTIONS,
+    "SecretsManagerRotationEnabled": ("MungeKey",),
+    "SecretsManagerUsingKMSKey": ("MungeKey",),
+    "VPCDefaultSecurityGroupClosed": ("Vpc",),
+    "VPCNoUnrestrictedRouteToIGW": ("Public0Route", "Public1Route"),
+}
+"""What these packs of cdk-nag find, and at which resources."""
+
+
+def acknowledge(resource: IConstruct, *ids: str) -> None:
     cdk.Validations.of(resource).acknowledge(
         *(cdk.Acknowledgment(id=item, reason="explained where the package declares it") for item in ids)
     )
@@ -347,8 +365,12 @@ class Cluster(cdk.Stack):
 def main() -> None:
     """Synthesize, with the same checks as app.py."""
     app = cdk.App(analytics_reporting=False)
-    Cluster(app, "SlurmCluster")
-    cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    stack = Cluster(app, "SlurmCluster")
+    for rule, names in OF_NIST_AND_HIPAA.items():
+        for name in names:
+            acknowledge(stack.node.find_child(name), f"NIST.800.53.R5-{rule}", f"HIPAA.Security-{rule}")
+    packs = (cdk_nag.AwsSolutionsChecks, cdk_nag.NIST80053R5Checks, cdk_nag.HIPAASecurityChecks)
+    cdk.Validations.of(app).add_plugins(*(pack(app) for pack in packs))
     app.synth()
 
 

@@ -47,9 +47,15 @@ _MARGIN = Duration.minutes(2)
 
 
 class OnUpdate:
-    """Which workers the smoke test of an update tests; the first deployment tests all of them."""
+    """Which workers the smoke test of an update tests; the first deployment tests all of them.
+
+    A test that is added to a cluster which has run for a while, as an update from 0.1.0 does, waits for nobody's job
+    either: it is one of the free workers unless it is to be all.
+    """
 
     def __init__(self, value: str) -> None:
+        if value not in ("free", "all", "off"):
+            raise ValueError(f"on_update is {value!r}: give OnUpdate.free(), OnUpdate.all() or OnUpdate.off()")
         self.value = value
 
     @classmethod
@@ -76,8 +82,8 @@ class SmokeTest(Construct):
     which outlives the stack. A rollback goes on whether its test passes or not.
 
     It runs when the cluster is created and when instances, node programs, parameters, rules between the nodes or
-    ``budget`` change. A rule that an update takes away is still there while the update is tested: CloudFormation
-    deletes at the end.
+    ``budget`` change; what ``add_property_override`` puts over them is not seen. A rule that an update takes away is
+    still there while the update is tested: CloudFormation deletes at the end.
 
     Args:
         scope: parent construct. Of partitions in several stacks, in the stack that is deployed last.

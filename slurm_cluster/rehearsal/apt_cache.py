@@ -67,6 +67,8 @@ class AptCache:
                 lock.seek(0)
                 port = int(lock.read() or 0)
                 return port if port and _answers(port) else None
+            # None runs. What a killed one served may end later than it, and must not be taken for the next one's.
+            lock.truncate(0)
         return None
 
     def _start(self) -> int:

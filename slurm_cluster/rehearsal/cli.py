@@ -137,6 +137,8 @@ def _program(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
     program = words[1:] if words[:1] == ["--"] else words
     if not program:
         parser.error("give the program after --, as in: exec head -- sinfo")
+    if words[0].startswith("-") and words[:1] != ["--"]:
+        parser.error(f"{words[0]} comes after NODE, where the program begins: give options before NODE")
     return program
 
 
@@ -151,8 +153,8 @@ def _run(arguments: argparse.Namespace) -> int:
         context=dict(arguments.context),
         image=arguments.image,
         keep_on_failure=arguments.keep_on_failure,
-        json=_writable(arguments.json),
-        timeline=_writable(arguments.timeline),
+        json=_fresh(arguments.json),
+        timeline=_fresh(arguments.timeline),
         hours=arguments.hours,
     )
     if plan.verb is Verb.UP or plan.keep_on_failure:
@@ -161,13 +163,15 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _writable(path: Path | None) -> Path | None:
-    """Return the absolute path of a file to be written; a mistake in it shall not show minutes later."""
+def _fresh(path: Path | None) -> Path | None:
+    """Return the absolute path of a file to be written, not there yet; a mistake shall not show minutes later."""
     if path is None:
         return None
     absolute = path.resolve()
     if absolute.is_dir() or not absolute.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: give a file in a directory that exists")
+    if absolute.is_file():
+        absolute.unlink()  # a rehearsal that ends before its report would leave that of an earlier one
     return absolute
 
 

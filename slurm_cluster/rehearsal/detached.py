@@ -52,6 +52,9 @@ def perform(plan: Plan, show: Callable[[str], None]) -> int:
             os.close(reading)
             code = int(told) if told else process.wait()
             said.show()
+    if code < 0:  # it could say nothing itself
+        show(f"rehearsal killed by signal {-code}; the next one removes what it left\n")
+        return 128 - code
     return code
 
 

@@ -138,12 +138,26 @@ def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Conne
     name = "slurmctld" if first.listener == HEAD else "slurmd"
     if not evidence.settled(first.listener):
         return None  # its daemon is started last
+    if (evidence.fact(first.listener, "slurm") or {}).get("active") == "active":
+        return _rejected(evidence, first, name)
     return Verdict(
         code=Code.SLURMCTLD_DOWN if first.listener == HEAD else Code.SLURMD_DOWN,
         node=first.listener,
         sentence=f"nothing listens on TCP {first.port} of {label(first.listener)}: it refused a connection from "
         f"{first.opener}, so the way there is open and {name} is not.",
         change=f"Start it there (systemctl restart {name}) and see why it stopped: journalctl -u {name}.",
+    )
+
+
+def _rejected(evidence: Evidence, first: Connection, name: str) -> Verdict:
+    return Verdict(
+        code=Code.HOST_FIREWALL,
+        node=first.listener,
+        sentence=f"{label(first.listener)} refuses TCP {first.port} from {first.opener} although {name} runs there: "
+        f"its packet filter rejects it, or {name} listens on another port. Security groups only drop. "
+        f"Slurm uses it for: {first.flow.purpose}.",
+        change=f"Look on {label(first.listener)} where {name} listens (ss -ltnp; override.d) and at its packet filter "
+        "(nft list ruleset; ufw, firewalld).",
     )
 
 

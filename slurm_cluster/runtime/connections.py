@@ -106,12 +106,14 @@ def _end(outcome: str, *, left: bool | None, arrived: bool | None, listening: bo
     """
     if outcome == "open":
         return End.SERVED
+    if outcome in ("refused", "unreachable") and left is False:
+        return End.AT_THE_OPENER  # its own machine said so
     if outcome == "refused":
         if listening:
             # Somebody refused what the probe would have accepted. It was the host if the SYN came that far.
             return End.AT_THE_HOST if arrived else End.UNKNOWN
         return End.NOBODY if daemon else End.SERVED
-    if outcome == "timeout" and arrived:
+    if outcome in ("timeout", "unreachable") and arrived:
         return End.AT_THE_HOST
     if outcome == "timeout" and left is False:
         return End.AT_THE_OPENER

@@ -114,6 +114,14 @@ class Evidence:
         return cls(**{**value, "ports": SlurmPorts(**ports), "machines": machines})
 
 
+def without_middle(text: str, length: int) -> str:
+    """Return a text cut in its middle: its beginning says what failed, and its end mostly why."""
+    if len(text) <= length:
+        return text
+    beginning = length // 3
+    return f"{text[:beginning]} ... {text[beginning + 5 - length :]}"
+
+
 def port_range(text: str) -> PortRange:
     """Read ``1024-65535`` or ``61000``.
 

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from slurm_cluster.runtime.evidence import without_middle
+
 REASON_LENGTH = 600
 _CHANGE_LENGTH = 250
 
@@ -45,6 +47,7 @@ class Code(StrEnum):
     NODE_DOWN = "node-down"
     NODE_DRAINED = "node-drained"
     NODE_NEVER_REGISTERED = "node-never-registered"
+    NODE_NOT_FREE = "node-not-free"
     SSM_AGENT_DOWN = "ssm-agent-down"
     UNKNOWN = "unknown"
 
@@ -73,14 +76,14 @@ class Verdict:
     @property
     def reason(self) -> str:
         """One text of at most 600 characters, for CloudFormation."""
-        change = _cut(self.change, _CHANGE_LENGTH)
-        return f"{_cut(f'{self.code}: {self.sentence}', REASON_LENGTH - 1 - len(change))} {change}"
+        change = _flat(self.change)
+        change = change if len(change) <= _CHANGE_LENGTH else f"{change[: _CHANGE_LENGTH - 3]}..."
+        return f"{without_middle(_flat(f'{self.code}: {self.sentence}'), REASON_LENGTH - 1 - len(change))} {change}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return asdict(self)
 
 
-def _cut(text: str, length: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[: length - 3] + "..."
+def _flat(text: str) -> str:
+    return " ".join(text.split())

@@ -14,6 +14,8 @@ from slurm_cluster.runtime.probe_plan import WAITING_STEPS, questioned
 _RUNNING = ("", "pending", "running")
 _LOOK_AT_LOGS = "its log is /var/log/cloud-init-output.log, in later boots `journalctl -u slurm-cluster-bootstrap`."
 _AFTER_MUNGE = WAITING_STEPS | {"state-volume", "slurmctld"}
+_NOT_SERVING = {"DOWN", "UNKNOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "INVALID_REG"}
+_BUSY, _KEPT_BACK = {"ALLOCATED", "MIXED", "COMPLETING"}, {"DRAIN", "FAIL", "MAINTENANCE", "RESERVED"}
 _CLOCK_TROUBLE = ("expired", "rewound")
 SET_CLOCKS = (
     "Set both clocks by the Amazon Time Sync Service (chrony, server 169.254.169.123) or another time server of both, "
@@ -300,11 +302,28 @@ def unregistered(evidence: Evidence) -> Iterator[Verdict]:
             else ""
         )
         why = f", reason {entry['reason']}" if entry["reason"] else ""
+        flags = set(entry["state"].split("+"))
+        if not (elsewhere or flags & _NOT_SERVING) and flags & (_BUSY | _KEPT_BACK):
+            yield _not_free(node, entry["state"], why, busy=not flags & _KEPT_BACK)
+            continue
         yield Verdict(
             code=Code.NODE_NEVER_REGISTERED,
             node=node,
             sentence=f"{node} is not ready: slurmctld has it as {entry['state'] or 'unknown'}{elsewhere}"
             f"{why}; {far}.{_log(evidence, node)}",
-            change="No probe found a cause. See the full report and `journalctl -u slurmd` there; a node that is "
-            "drained returns by `scontrol update nodename=... state=resume`.",
+            change="No probe found a cause. See the full report and `journalctl -u slurmd` there.",
         )
+
+
+def _not_free(node: str, state: str, why: str, *, busy: bool) -> Verdict:
+    return Verdict(
+        code=Code.NODE_NOT_FREE,
+        node=node,
+        sentence=f"{node} has registered and answers, but was not free to be tested in time: slurmctld has it as "
+        f"{state}{why}.",
+        change="Deploy again when its jobs have ended (squeue), or have updates leave such workers out: "
+        "on_update=OnUpdate.free()."
+        if busy
+        else f"Somebody keeps it from running jobs: `scontrol update nodename={node} state=resume` on the head, or end "
+        "the reservation, and deploy again.",
+    )

@@ -18,7 +18,7 @@ from typing import Any
 
 from slurm_cluster.model.flows import PortRange, SlurmPorts
 from slurm_cluster.model.node_files import COMMAND, FAILURE_PREFIX
-from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Answer, Evidence
+from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Answer, Evidence, without_middle
 
 MOST_WORKERS = 4
 """Workers that are probed; a fault of the rules shows on any two."""
@@ -75,7 +75,7 @@ def answer(stdout: str, why: str) -> Answer:
         value = json.loads(stdout)
     except ValueError:
         value = None
-    return value if isinstance(value, dict) else {UNANSWERED: why.strip()[:500] or "no output"}
+    return value if isinstance(value, dict) else {UNANSWERED: without_middle(why.strip(), 600) or "no output"}
 
 
 def status_call(node: str) -> ProbeCall:
@@ -102,12 +102,12 @@ def gate_call(request_id: str, *, phase: str, on_update: str, wait: int, apply_o
         request_id: CloudFormation's RequestId.
         phase: ``create`` or ``update``.
         on_update: ``free`` or ``all``.
-        wait: seconds to wait for bootstrap and, after it, for the workers.
+        wait: seconds to wait for bootstrap and the workers.
         apply_only: whether it is enough that the head has taken up its configuration.
     """
     options = ["--request-id", request_id, "--phase", phase, "--on-update", on_update, "--wait", str(wait)]
     options += ["--apply-only"] if apply_only else []
-    seconds = 2 * wait + _GATE_WORK_SECONDS
+    seconds = 2 * wait + _GATE_WORK_SECONDS  # the gate of another request may have to end first
     return ProbeCall(id="gate", node=HEAD, argv=("slurm-cluster", "gate", *options), seconds=seconds)
 
 

@@ -16,7 +16,9 @@ from typing import Any
 
 from slurm_cluster.rehearsal.cloud.cdk_tool import CdkError, app_command, node_executable
 
-_ASSET = re.compile(r"\b[0-9a-f]{64}\b")
+_ASSET = re.compile(r"\b[0-9a-f]{64}(?=\.[A-Za-z])|(?<=:)(?<!\bsha256:)[0-9a-f]{64}\b")
+"""In the key of an object, before its ending, or as the tag of an image. A digest of somebody's own is neither."""
+
 _OF_THE_CDK = ("CDKMetadata", "CDKMetadataAvailable", "CheckBootstrapVersion", "BootstrapVersion")
 """Resource, condition, rule and parameter that the CDK adds to stacks by itself."""
 
@@ -71,7 +73,7 @@ def synthesize(app_dir: Path, *, context: Mapping[str, Any] | None = None) -> di
 
     Raises:
         FileNotFoundError: there is no app in the directory.
-        RuntimeError: the app failed; the message is what it printed.
+        RuntimeError: the app failed, and the message is what it printed; or it wrote nothing.
     """
     command = shlex.split(app_command(app_dir))
     with tempfile.TemporaryDirectory() as outdir:
@@ -116,6 +118,8 @@ def _javascript() -> dict[str, str]:
 
 def _templates(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the stacks of a cloud assembly and of those inside it, which stages make."""
+    if not (assembly / "manifest.json").is_file():
+        raise RuntimeError("the app ended without writing its templates: let it call app.synth()")
     manifest = json.loads((assembly / "manifest.json").read_text())
     for name, artifact in manifest.get("artifacts", {}).items():
         properties = artifact.get("properties", {})

@@ -5,6 +5,7 @@ No node boots: the function waits for agents that do not come.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -52,10 +53,11 @@ def _workers(cloud: Cloud) -> set[int]:
     assert cloud._process is not None
     found = set()
     for task in Path(f"/proc/{cloud._process.pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            command = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace")
-            if re.search(r"ministack-lambda-SlurmCluster-ClusterSmokeTestFunction\S*_worker", command):
-                found.add(int(child))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # threads and processes come and go
+            for child in (task / "children").read_text().split():
+                command = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace")
+                if re.search(r"ministack-lambda-SlurmCluster-ClusterSmokeTestFunction\S*_worker", command):
+                    found.add(int(child))
     return found
 
 

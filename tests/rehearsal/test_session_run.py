@@ -119,7 +119,7 @@ def test_a_killed_machine_fails_the_run_by_name(tmp_path: Path) -> None:
     with session_process(tmp_path / "log") as run:
         run.wait_for(BOOTED, seconds=180)
         os.kill(children(run.process.pid, "systemd-nspawn")[0], signal.SIGKILL)
-        output = fails(run, seconds=60)
+        output = fails(run, seconds=120)
     assert re.search(r"rehearsal failed: \S+: the systemd-nspawn of i-[0-9a-f]+ was killed", output)
 
 
@@ -136,5 +136,5 @@ def test_a_killed_cdk_fails_the_run(tmp_path: Path) -> None:
         run.wait_for("cdk +deploy", seconds=60)
         cdk = children(run.process.pid, "aws-cdk/bin/cdk deploy")
         os.kill(cdk[0], signal.SIGKILL)
-        output = fails(run, seconds=60)
+        output = fails(run, seconds=120)
     assert "cdk deploy exited with -9" in output

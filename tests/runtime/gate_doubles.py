@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_cluster.model.flows import SlurmPorts
 from slurm_cluster.runtime.functions.smoke_test.cloud import Instance, Outcome, UnknownCommand
+from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
+from slurm_cluster.runtime.functions.smoke_test.watch import Finding, Watch
 
 PASSED: dict[str, Any] = {
     "passed": True,
@@ -20,6 +23,8 @@ PASSED: dict[str, Any] = {
     "table": {},
     "output": "cpu-static-1 ip-10-0-0-5\ncpu-static-2 ip-10-0-0-6\n",
 }
+
+READY = {"state": "ready", "step": "slurmd", "seconds": 1, "reason": None}
 
 
 class Clock:
@@ -146,3 +151,56 @@ class FakeCloud:
 
     def go_on(self, function: str, event: Mapping[str, Any]) -> None:
         self.invoked.append((function, event))
+
+
+def _request(kind: str = "Create") -> Request:
+    return Request(
+        request_id="r-1",
+        request_type=kind,
+        stack_id="stack",
+        instances={"head": "i-h", "cpu-static-1": "i-1", "cpu-static-2": "i-2"},
+        groups={"head": "sg-head", "worker": "sg-worker"},
+        ports=SlurmPorts(),
+    )
+
+
+class Bench:
+    """One request to a cluster whose machines are up unless a test says otherwise."""
+
+    def __init__(self, kind: str = "Create", on_update: str = "free") -> None:
+        self.clock = Clock()
+        self.began = self.clock.now
+        self.nodes = {
+            name: FakeNode(agent="Online", launched=self.began - 10, status=dict(READY))
+            for name in ("i-h", "i-1", "i-2")
+        }
+        self.cloud = FakeCloud(self.clock, self.nodes)
+        self.request = _request(kind)
+        self.settings = Settings(on_update=on_update, budget_seconds=1800, log_group="log")
+        self.progress = Progress(started=self.began)
+
+    def watch(self) -> Watch:
+        return Watch(
+            request=self.request,
+            settings=self.settings,
+            progress=self.progress,
+            cloud=self.cloud,  # type: ignore[arg-type]  # a double
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+
+    def run(self, seconds: float = 3600) -> Finding:
+        finding = self.watch().run(self.clock.now + seconds)
+        assert finding is not None
+        return finding
+
+    def took(self) -> float:
+        return self.clock.now - self.began
+
+    def script_of_a_run(self) -> str:
+        self.run()
+        return self.script()
+
+    def script(self) -> str:
+        (script,) = (script for script, _ in self.cloud.commands.values() if " gate " in script)
+        return script

@@ -9,7 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.stub import ANY, Stubber
 from moto import mock_aws
 
@@ -110,13 +110,13 @@ def test_a_command_that_ended(cloud: Cloud, ssm: Stubber) -> None:
         "StatusDetails": "Failed",
         "ResponseCode": 3,
         "StandardOutputContent": "out",
-        "StandardErrorContent": "x" * 5000 + "the last words\n",
+        "StandardErrorContent": "the first words " + "x" * 5000 + "the last words\n",
     }
     ssm.add_response("get_command_invocation", ended)
     outcome = cloud.outcome("1" * 36, "i-1")
     assert outcome is not None
     assert (outcome.succeeded, outcome.stdout) == (False, "out")
-    assert outcome.why.startswith("Failed, exit status 3: ")
+    assert outcome.why.startswith("Failed, exit status 3: the first words ")
     assert outcome.why.endswith("the last words")
     assert len(outcome.why) < 1100
 
@@ -136,6 +136,14 @@ def test_a_command_that_cannot_be_cancelled_is_no_failure(cloud: Cloud, ssm: Stu
     ssm.add_response("cancel_command", {}, {"CommandId": "1" * 36, "InstanceIds": ["i-1"]})
     ssm.add_client_error("cancel_command", "DuplicateInstanceId")
     cloud.cancel("1" * 36, "i-1")
+    cloud.cancel("1" * 36, "i-1")
+
+
+def test_nor_is_one_where_aws_does_not_answer(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: Any) -> None:
+        raise EndpointConnectionError(endpoint_url="https://ssm.eu-west-1.amazonaws.com")
+
+    monkeypatch.setattr(cloud._ssm, "cancel_command", fail)
     cloud.cancel("1" * 36, "i-1")
 
 

@@ -8,73 +8,18 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slurm_cluster.model.flows import SlurmPorts
 from slurm_cluster.runtime.fault import Code
 from slurm_cluster.runtime.functions.smoke_test import watch as watch_module
 from slurm_cluster.runtime.functions.smoke_test.cloud import Outcome
 from slurm_cluster.runtime.functions.smoke_test.investigation import last_failure
-from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
-from slurm_cluster.runtime.functions.smoke_test.watch import Finding, Watch
-from tests.runtime.gate_doubles import PASSED, Clock, FakeCloud, FakeNode
+from slurm_cluster.runtime.functions.smoke_test.request import Progress
+from slurm_cluster.runtime.functions.smoke_test.watch import Finding
+from tests.runtime.gate_doubles import PASSED, READY, Bench, FakeNode
 
 REPORTED_WITHIN = 180.0
 """Seconds from when a failure can be seen to its report."""
 
-READY = {"state": "ready", "step": "slurmd", "seconds": 1, "reason": None}
 FAILED_LINE = "slurm-cluster: FAILED step=packages reason=slurmd cannot be installed"
-
-
-def _request(kind: str = "Create") -> Request:
-    return Request(
-        request_id="r-1",
-        request_type=kind,
-        stack_id="stack",
-        instances={"head": "i-h", "cpu-static-1": "i-1", "cpu-static-2": "i-2"},
-        groups={"head": "sg-head", "worker": "sg-worker"},
-        ports=SlurmPorts(),
-    )
-
-
-class Bench:
-    """One request to a cluster whose machines are up unless a test says otherwise."""
-
-    def __init__(self, kind: str = "Create", on_update: str = "free") -> None:
-        self.clock = Clock()
-        self.began = self.clock.now
-        self.nodes = {
-            name: FakeNode(agent="Online", launched=self.began - 10, status=dict(READY))
-            for name in ("i-h", "i-1", "i-2")
-        }
-        self.cloud = FakeCloud(self.clock, self.nodes)
-        self.request = _request(kind)
-        self.settings = Settings(on_update=on_update, budget_seconds=1800, log_group="log")
-        self.progress = Progress(started=self.began)
-
-    def watch(self) -> Watch:
-        return Watch(
-            request=self.request,
-            settings=self.settings,
-            progress=self.progress,
-            cloud=self.cloud,  # type: ignore[arg-type]  # a double
-            clock=self.clock,
-            sleep=self.clock.sleep,
-        )
-
-    def run(self, seconds: float = 3600) -> Finding:
-        finding = self.watch().run(self.clock.now + seconds)
-        assert finding is not None
-        return finding
-
-    def took(self) -> float:
-        return self.clock.now - self.began
-
-    def script_of_a_run(self) -> str:
-        self.run()
-        return self.script()
-
-    def script(self) -> str:
-        (script,) = (script for script, _ in self.cloud.commands.values() if " gate " in script)
-        return script
 
 
 def _code(finding: Finding) -> Code:
@@ -91,7 +36,7 @@ def test_a_cluster_that_passes() -> None:
         "Output": PASSED["output"],
     }
     assert bench.took() < 20
-    assert " gate --request-id r-1 --phase create --on-update free --wait 1620\n" in bench.script()
+    assert " gate --request-id r-1 --phase create --on-update free --wait $((1560 - n))\n" in bench.script()
 
 
 def test_a_boot_that_takes_its_time() -> None:
@@ -257,7 +202,7 @@ def test_the_budget_ends_with_a_verdict() -> None:
     bench.cloud.gate = None
     finding = bench.run()
     assert finding.verdict is not None
-    assert bench.settings.budget_seconds - 200 < bench.took() < bench.settings.budget_seconds
+    assert bench.settings.budget_seconds - 230 < bench.took() < bench.settings.budget_seconds
     assert bench.cloud.cancelled
 
 
@@ -285,6 +230,18 @@ def test_a_worker_that_an_update_adds_must_come() -> None:
     finding = bench.run()
     assert _code(finding) is Code.AGENT_NEVER_ONLINE
     assert bench.took() < watch_module.AGENT_SECONDS + REPORTED_WITHIN
+
+
+@pytest.mark.parametrize(("on_update", "asked"), [("free", "free"), ("off", "free"), ("all", "all")])
+def test_a_test_that_is_added_to_a_cluster_in_use_is_that_of_an_update(on_update: str, asked: str) -> None:
+    bench = Bench("Create", on_update)
+    for node in bench.nodes.values():
+        node.launched = bench.began - 86_400
+    if asked == "free":
+        bench.nodes["i-2"] = FakeNode(state="stopped", launched=bench.began - 86_400)
+    script = bench.script_of_a_run()
+    assert f" --phase update --on-update {asked} " in script
+    assert "--apply-only" not in script
 
 
 def test_an_update_without_a_test_only_applies() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from slurm_cluster.model.spec import PartitionSpec
-from slurm_cluster.runtime.node import gate
+from slurm_cluster.runtime.node import gate, smoke_test
 from slurm_cluster.runtime.node.commands import CommandError
 from slurm_cluster.runtime.node.errors import NodeError
 from tests.runtime.node_doubles import Clock, Programs
@@ -215,6 +216,20 @@ def test_all_waits_for_users(tmp_path: Path) -> None:
     assert (result["passed"], len(result["tested"]), head.clock.now) == (True, 3, 200)
 
 
+def test_what_bootstrap_took_is_not_waited_again_for_the_workers(tmp_path: Path) -> None:
+    head = Head(tmp_path, {TABLE: table("ALLOCATED+CLOUD", "IDLE+CLOUD", "IDLE+CLOUD")})
+    head.write_status("running")
+
+    def sleep(seconds: float) -> None:
+        head.clock.sleep(seconds)
+        if head.clock.now == 200:
+            head.write_status("ready")
+
+    result = head.pass_gate(sleep=sleep)
+    assert "1 of 3 static workers are not ready: cpu-static-1 is ALLOCATED+CLOUD" in result["failure"]["reason"]
+    assert head.clock.now <= 302
+
+
 def test_a_node_that_a_user_takes_before_the_test_is_looked_at_again(tmp_path: Path) -> None:
     idle, taken = table(*["IDLE+CLOUD"] * 3), table("ALLOCATED+CLOUD", "IDLE+CLOUD", "IDLE+CLOUD")
     head = Head(tmp_path, {TABLE: [idle, idle, taken], SRUN: [refused, answer_of]})
@@ -229,6 +244,7 @@ def test_nodes_that_are_never_to_be_had_are_named_and_not_failed(tmp_path: Path)
     result = head.pass_gate(free_only=True)
     assert (result["passed"], len(head.run.called(SRUN))) == (False, 3)
     assert "no static worker could be tested, and none runs jobs: cpu-static-1" in result["failure"]["reason"]
+    assert REFUSAL in result["failure"]["reason"]
 
 
 def test_the_first_launch_that_fails_ends_it(tmp_path: Path) -> None:
@@ -268,6 +284,19 @@ def test_the_printed_result_is_short_enough_for_run_command(size: int, tmp_path:
         assert shown["nodes"] == result["nodes"]
 
 
+def test_what_failed_is_printed_however_much_did_not(tmp_path: Path) -> None:
+    result = Head(tmp_path, {}).pass_gate()
+    passed = [{"name": f"srun:p{n}", "passed": True, "detail": "d" * 1000, "nodes": []} for n in range(40)]
+    failed = {"name": "srun:last", "passed": False, "detail": "why", "nodes": ["last-static-1"]}
+    result |= {"checks": [*passed, failed], "failure": {"step": "srun:last", "reason": "é" * 790 + "the cause"}}
+    result["skipped"] = {f"n{n}": "ü" * 1000 for n in range(500)}
+    line = gate.text(result)
+    assert len(line) <= 20_000
+    shown = json.loads(line)
+    assert failed in shown["checks"]
+    assert shown["failure"]["reason"].endswith("the cause")
+
+
 def test_a_request_is_worked_on_once_also_by_two_at_the_same_time(tmp_path: Path) -> None:
     worked: list[str] = []
     answers: list[dict[str, Any] | None] = []
@@ -305,3 +334,21 @@ def test_results_are_kept_by_any_id_and_not_for_ever(tmp_path: Path) -> None:
 def test_a_result_that_was_cut_off_is_work_to_do_again(tmp_path: Path) -> None:
     with gate.request("a", directory=tmp_path) as request:
         assert request.result is None
+
+
+def test_of_many_workers_only_those_that_differ_are_told() -> None:
+    names = [f"cpu-static-{number}" for number in range(1, 129)]
+
+    def told(printed: list[str]) -> str:
+        lines = "".join(f"{name} ip-{name}\n" for name in printed)
+        tester = smoke_test.Tester(
+            lambda argv, **_: subprocess.CompletedProcess(argv, 1, lines, "srun: error: the cause"), "admin"
+        )
+        tester.hosts = {name: f"ip-{name}" for name in names}
+        tester.launch("cpu", names)
+        return tester.checks[0].detail.removeprefix("exit status 1; of 128 expected ")
+
+    cause = "; srun: error: the cause"
+    assert told(names[:-1]) == "cpu-static-128 ip-cpu-static-128 did not come; got the other 127" + cause
+    assert told([]).endswith(" and 120 more did not come; got no output" + cause)
+    assert told(names) == "none did not come; got the other 128" + cause

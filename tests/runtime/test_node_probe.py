@@ -104,6 +104,21 @@ def test_syns_are_seen_where_they_leave_and_where_they_arrive() -> None:
     assert [item["left"] for item in found["connections"]] == [True, True]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="looking at packets needs root")
+def test_what_jobs_send_does_not_hide_a_syn() -> None:
+    wire = probe_connections._wire()
+    assert wire is not None
+    with wire, socket.create_server(("127.0.0.1", 0)) as server, socket.socket(type=socket.SOCK_DGRAM) as job:
+        for _ in range(5000):  # more than the socket's buffer holds
+            job.sendto(b"x" * 1000, server.getsockname())
+        with socket.create_connection(server.getsockname()) as connection:
+            connection.sendall(b"x" * 100_000)
+        seen = probe_connections._Seen()
+        time.sleep(0.1)
+        probe_connections._read(wire, seen)
+        assert ("127.0.0.1", server.getsockname()[1]) in seen.arrived & seen.left
+
+
 def test_where_packets_cannot_be_seen_nothing_is_said_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_connections, "_wire", lambda: None)
     found = meet([], [Target(LOOPBACK, free_port())], seconds=0.5, watch=[1])

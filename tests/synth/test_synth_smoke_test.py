@@ -252,6 +252,11 @@ def test_budget_that_cannot_work(minutes: int, new_app: NewApp) -> None:
         SmokeTest(stack, "Test", head_node=head, budget=budget)
 
 
+def test_workers_to_test_that_nobody_knows() -> None:
+    with pytest.raises(ValueError, match="on_update is 'idle': give OnUpdate"):
+        OnUpdate("idle")
+
+
 def test_options_of_a_test_that_is_switched_off(new_app: NewApp) -> None:
     with pytest.raises(ValueError, match="smoke_test=False: leave them out"):
         SlurmCluster(cdk.Stack(new_app(), "Stack"), "Cluster", smoke_test=False, on_update=OnUpdate.off())

@@ -64,6 +64,8 @@ def test_what_may_stay_is_done_by_a_process_of_its_own(performed: list[tuple[str
         ["up", "--hours", "nan"],
         ["exec", "head"],
         ["exec", "head", "--"],
+        ["exec", "head", "--session", "0a1b", "--", "sinfo"],
+        ["exec", "head", "-u", "admin", "sinfo"],
         ["shell"],
     ],
 )
@@ -81,6 +83,18 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_begun(
     assert cli.main(["run", "--json", file]) == 1
     assert "cannot be written: give a file in a directory that exists" in capsys.readouterr().err
     assert performed == []
+
+
+def test_the_report_of_an_earlier_run_is_not_left_for_one_that_ends_before_its_own(
+    performed: list[tuple[str, Plan]], tmp_path: Path
+) -> None:
+    for name in ("report.json", "timeline.svg"):
+        (tmp_path / name).write_text('{"passed": true}')
+    words = ["run", "--json", str(tmp_path / "report.json"), "--timeline", str(tmp_path / "timeline.svg")]
+    assert cli.main(words) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert cli.main(["run", "--json", "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device()
 
 
 @pytest.mark.parametrize(("error", "status"), [(Interrupted(15), 143), (RuntimeError("why"), 1)])

@@ -69,6 +69,23 @@ def test_every_change_of_yours_makes_a_difference() -> None:
     assert normalised(renamed) != plain
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (f"{SECOND}.zip", False),
+        (f"https://s3.eu-west-1.amazonaws.com/assets/{SECOND}.json", False),
+        (f"1.dkr.ecr.eu-west-1.amazonaws.com/cdk-hnb659fds-container-assets-1:{SECOND}", False),
+        (f"public.ecr.aws/some/image@sha256:{SECOND}", True),
+        (SECOND, True),
+    ],
+)
+def test_a_digest_of_yours_is_no_asset(written: str, kept: bool) -> None:
+    given = template()
+    given["Resources"]["Rule"]["Properties"]["Description"] = written
+    found = normalised(given)["Resources"]["Rule"]["Properties"]["Description"]
+    assert found == (written if kept else written.replace(SECOND, "<asset>"))
+
+
 def test_the_given_template_is_left_as_it_is() -> None:
     given = template()
     before = copy.deepcopy(given)
@@ -92,4 +109,7 @@ def test_an_app_is_synthesized_as_the_cdk_does(tmp_path: Path) -> None:
 def test_an_app_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("raise SystemExit('no partition was named')")
     with pytest.raises(RuntimeError, match=r"exited with 1:\nno partition was named"):
+        synthesize(tmp_path)
+    (tmp_path / "app.py").write_text(APP.replace("app.synth()", ""))
+    with pytest.raises(RuntimeError, match=r"let it call app\.synth\(\)"):
         synthesize(tmp_path)

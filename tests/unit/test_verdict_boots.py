@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, console_failure, parse_failure
+from slurm_cluster.runtime import probe_plan
+from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, console_failure, parse_failure, without_middle
 from slurm_cluster.runtime.verdict import Code, findings
 from tests.unit.verdict_cases import FIRST, SECOND, STOPPED_UNIT, Case, differing_key, gate_result, srun_failed, verdict
 
@@ -120,6 +121,29 @@ def test_programs_that_user_data_did_not_bring_say_why() -> None:
     found = verdict(lambda _: None, case)
     assert (found.code, found.node) == (Code.BOOTSTRAP_FAILED, HEAD)
     assert "step user-data:packages: x" in found.sentence
+
+
+def test_a_long_reason_of_user_data_keeps_its_step_and_its_end() -> None:
+    line = f"slurm-cluster: FAILED step=user-data:bundle reason={'a warning of a library ' * 100}: AccessDenied"
+    why = without_middle(f"Failed, exit status 127: no slurm-cluster yet: {line}", 1000)
+    case = Case()
+    case.gate = dict(probe_plan.answer("", why))
+    case.facts.clear()
+    case.meetings.clear()
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node) == (Code.BOOTSTRAP_FAILED, HEAD)
+    assert "step user-data:bundle: a warning" in found.reason
+    assert ": AccessDenied. " in found.reason
+
+
+def test_a_gate_that_ends_in_a_traceback_gives_its_last_line() -> None:
+    case = Case()
+    trace = f"Failed, exit status 1: Traceback (most recent call last):{' File x, line 1, in y' * 60} KeyError: 'cause'"
+    case.gate = dict(probe_plan.answer("", trace))
+    found = verdict(lambda _: None, case)
+    assert found.code is Code.UNKNOWN
+    assert "exit status 1: Traceback" in found.reason
+    assert "KeyError: 'cause'" in found.reason
 
 
 def test_a_gate_without_a_result_is_unknown_and_says_so() -> None:

@@ -120,6 +120,11 @@ def _no_answer_there(case: Case) -> None:
     case.meetings[HEAD] = {UNANSWERED: "TimedOut"}
 
 
+def _refused_by_a_daemon(case: Case, opener: str, listener: str) -> None:
+    case.facts[listener]["slurm"] = {"error": "systemctl: no end after 10 seconds"}
+    case.connection(opener, listener, case.daemon(listener), "refused", arrived=True)
+
+
 def _no_answers(case: Case) -> None:
     case.meetings.clear()
     case.facts = {FIRST: {UNANSWERED: "TimedOut"}}
@@ -146,8 +151,28 @@ LOOK_ALIKES: dict[str, tuple[Callable[[Case], object], Code]] = {
         Code.UNKNOWN,
     ),
     "no route": (lambda case: case.connection(FIRST, HEAD, 33279, "unreachable", arrived=False), Code.UNKNOWN),
-    "slurmd refuses": (lambda case: case.connection(HEAD, FIRST, 6818, "refused"), Code.SLURMD_DOWN),
-    "slurmctld refuses": (lambda case: case.connection(FIRST, HEAD, 6817, "refused"), Code.SLURMCTLD_DOWN),
+    "prohibited by the host": (
+        lambda case: case.connection(FIRST, HEAD, 33279, "unreachable", arrived=True),
+        Code.HOST_FIREWALL,
+    ),
+    "no route at the opener": (
+        lambda case: case.connection(FIRST, HEAD, 33279, "unreachable", arrived=False, left=False),
+        Code.HOST_FIREWALL,
+    ),
+    "slurmd refuses": (lambda case: _refused_by_a_daemon(case, HEAD, FIRST), Code.SLURMD_DOWN),
+    "slurmctld refuses": (lambda case: _refused_by_a_daemon(case, FIRST, HEAD), Code.SLURMCTLD_DOWN),
+    "slurmd runs and a filter refuses": (
+        lambda case: case.connection(HEAD, FIRST, 6818, "refused", arrived=True),
+        Code.HOST_FIREWALL,
+    ),
+    "slurmctld runs and a filter refuses": (
+        lambda case: case.connection(FIRST, HEAD, 6817, "refused", arrived=True),
+        Code.HOST_FIREWALL,
+    ),
+    "the opener's own filter refuses": (
+        lambda case: case.connection(FIRST, HEAD, 6817, "refused", arrived=False, left=False),
+        Code.HOST_FIREWALL,
+    ),
     "no probe was answered": (_no_answers, Code.UNKNOWN),
 }
 
@@ -285,6 +310,22 @@ def test_a_node_that_never_registered_and_nothing_explains_it() -> None:
     for text in ("IDLE+CLOUD+POWERED_DOWN", "ready in step slurmd", "something odd"):
         assert text in found.sentence
     assert "security group" not in found.reason
+
+
+@pytest.mark.parametrize(
+    ("state", "change"),
+    [("ALLOCATED+CLOUD", "OnUpdate.free()"), ("MIXED+CLOUD", "squeue"), ("IDLE+CLOUD+DRAIN", "state=resume")],
+)
+def test_a_node_that_serves_others_is_not_said_to_be_missing(state: str, change: str) -> None:
+    case = Case()
+    case.gate = never_registered(state=state, reason="as somebody said")
+    case.gate["table"][FIRST]["address"] = ADDRESSES[FIRST]
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node) == (Code.NODE_NOT_FREE, FIRST)
+    assert f"{state}, reason as somebody said" in found.reason
+    assert change in found.reason
+    case.gate["table"][FIRST]["address"] = "10.0.0.99"  # the jobs are those of its former instance
+    assert verdict(lambda _: None, case).code is Code.NODE_NEVER_REGISTERED
 
 
 def test_a_node_that_slurmctld_refuses() -> None:

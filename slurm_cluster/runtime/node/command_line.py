@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--on-update", default=gate.OnUpdate.FREE.value, choices=[item.value for item in gate.OnUpdate]
     )
     entrance.add_argument(
-        "--wait", type=float, default=300, metavar="SECONDS", help="for bootstrap, then for workers (default: 300)"
+        "--wait", type=float, default=300, metavar="SECONDS", help="for bootstrap and workers (default: 300)"
     )
     entrance.add_argument(
         "--limit",

@@ -39,6 +39,7 @@ _STOPPED_SECONDS = 120
 
 _LINE_LENGTH = 20_000
 _SIZES = (2000, 800, 300, 100, 10)
+_FAILURE_SIZE = 800
 _REQUEST_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
@@ -92,7 +93,7 @@ class Gate:
     Args:
         cluster: the cluster, as seen from its head.
         free_only: whether nodes that run jobs are left alone.
-        wait_seconds: how long to wait for bootstrap, and then for the workers.
+        wait_seconds: how long to wait for bootstrap and the workers together.
         limit: seconds after which a launch of the smoke test is given up.
         apply_only: whether it is enough that the head has taken up its configuration.
         status_file: what bootstrap writes.
@@ -126,9 +127,11 @@ class Gate:
             "applied": None,
         }
         self._addresses: Mapping[str, str] = {}
+        self._began = self.clock()
 
     def pass_through(self) -> dict[str, Any]:
         """Run every stage, or up to the first that does not succeed; return the result."""
+        self._began = self.clock()
         try:
             self._wait_for_bootstrap()
             self.result["stage"] = "apply"
@@ -165,7 +168,6 @@ class Gate:
         Raises:
             Stopped: it failed, or has not ended in time.
         """
-        start = self.clock()
         while True:
             status = _status(self.status_file, self.boot_id)
             if status.get("state") == "ready":
@@ -173,7 +175,7 @@ class Gate:
             step = str(status.get("step") or "start")
             if status.get("state") == "failed":
                 raise Stopped(step, str(status.get("reason")))
-            if self.clock() - start > self.wait_seconds:
+            if self._out_of_time():
                 raise Stopped(step, f"this step of bootstrap has not ended after {self.wait_seconds:g} seconds")
             self.sleep(1)
 
@@ -183,7 +185,6 @@ class Gate:
         Raises:
             Stopped: one has not, is refused, or none is left to prove anything.
         """
-        start = self.clock()
         stopped_since: dict[str, float] = {}
         for look in itertools.count():
             states = node_table.read(self.cluster.run)
@@ -197,13 +198,16 @@ class Gate:
                 name: stopped_since.get(name, self.clock()) for name in missing if self._has_stopped(name, states)
             }
             lasting = any(self.clock() - since > _STOPPED_SECONDS for since in stopped_since.values())
-            if refused or lasting or self.clock() - start > self.wait_seconds:
+            if refused or lasting or self._out_of_time():
                 self._list(missing, states)
                 reason = "; ".join(self._describe(name, states) for name in missing[:_LISTED_NODES])
                 raise Stopped("workers", f"{len(missing)} of {len(wanted)} static workers are not ready: {reason}")
             self.sleep(1)
         if not wanted:
             raise Stopped("workers", "the cluster has no static workers: nothing can be proven")
+
+    def _out_of_time(self) -> bool:
+        return self.clock() - self._began > self.wait_seconds
 
     def _is_there(self, name: str, states: Mapping[str, NodeState]) -> bool:
         """Return whether a worker needs no more waiting for.
@@ -245,6 +249,7 @@ class Gate:
 
         A user's job may take a node between the look and the test: then there is another look.
         """
+        refused: dict[str, str] = {}
         for _ in range(_ATTEMPTS):
             states = node_table.read(self.cluster.run)
             free = [name for name in names if name in states and states[name].idle] if self.free_only else list(names)
@@ -261,13 +266,14 @@ class Gate:
             if not failed or failed[0].granted:
                 break
         else:
+            refused = dict.fromkeys(free, failed[0].detail)
             free, tester.outputs = [], []
         busy = [name for name in names if name in states and states[name].busy and name not in free]
         self.result["output"] += "".join(tester.outputs)
         self.result["checks"] += [vars(check) for check in tester.checks if check.granted]
         self.result["busy"] += busy
         left = [name for name in names if name not in (*free, *busy)]
-        self.result["skipped"].update({name: self._describe(name, states) for name in left})
+        self.result["skipped"].update({name: refused.get(name) or self._describe(name, states) for name in left})
         if failed and failed[0].granted:
             self._list(failed[0].nodes, states)
             raise Stopped(failed[0].name, failed[0].detail)
@@ -309,8 +315,12 @@ def _status(path: Path, boot_id: str) -> dict[str, Any]:
 
 def text(result: Mapping[str, Any]) -> str:
     """Return the result as one JSON line that Run Command shows whole: it cuts at 24,000 characters."""
+    # a check that failed is the last one of many, and the first to be looked at
+    checks = sorted(result.get("checks", ()), key=lambda check: check["passed"] is not False)
+    told = {**result, "checks": checks}
     for size in _SIZES:
-        line = json.dumps({name: _cut(value, size) for name, value in result.items()})
+        sizes = {"failure": max(size, _FAILURE_SIZE)}
+        line = json.dumps({name: _cut(value, sizes.get(name, size)) for name, value in told.items()})
         if len(line) <= _LINE_LENGTH:
             break
     return line

@@ -8,6 +8,7 @@ what arrives before the filter of the other.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import selectors
 import socket
@@ -30,6 +31,20 @@ _OUTGOING = 4
 
 _TCP = 6
 _SYN, _ACK = 0x02, 0x10
+_SO_ATTACH_FILTER = 26
+_ONLY_SYNS = (
+    (0x28, 0, 0, 0xFFFFF000),  # the protocol of the packet
+    (0x15, 0, 7, _ETH_P_IP),
+    (0x30, 0, 0, 9),  # the protocol in its IPv4 header
+    (0x15, 0, 5, _TCP),
+    (0xB1, 0, 0, 0),  # length of that header
+    (0x50, 0, 0, 13),  # the flags of TCP behind it
+    (0x54, 0, 0, _SYN | _ACK),
+    (0x15, 0, 1, _SYN),
+    (0x06, 0, 0, 128),
+    (0x06, 0, 0, 0),
+)
+"""A classic BPF program as (code, jump if true, jump if false, operand), see linux/filter.h."""
 
 
 class Outcome(StrEnum):
@@ -163,13 +178,17 @@ def listener(port: int) -> socket.socket | None:
 
 
 def _wire() -> socket.socket | None:
-    """Return a socket that sees every packet that arrives or leaves; needs CAP_NET_RAW."""
+    """Return a socket that sees every SYN that arrives or leaves; needs CAP_NET_RAW."""
     try:
         # only a socket for all protocols sees what leaves, packet(7)
         wire = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_ALL))
     except OSError:
         return None
     wire.setblocking(False)
+    # of a machine whose jobs talk, all packets would fill the socket's buffer and push the SYNs out
+    program = b"".join(struct.pack("HBBI", *step) for step in _ONLY_SYNS)
+    held = ctypes.create_string_buffer(program, len(program))
+    wire.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_ONLY_SYNS), ctypes.addressof(held)))
     return wire
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ LIMIT_SECONDS = 60
 _OVERLAPPING_TASK = ("srun", "--overlap", "--nodes=1", "--ntasks=1")
 _TELL = 'echo "$SLURMD_NODENAME $(hostname)"'
 _IMMEDIATE_SECONDS = 10
+_SHOWN_LINES = 8
 _NOT_GRANTED = re.compile(r"(Unable to allocate resources|allocate failed): (?!Unable to contact)")
 """What srun and salloc say when they get no nodes at once (srun(1) --immediate)."""
 
@@ -226,12 +228,12 @@ class Tester:
     ) -> None:
         printed = sorted(_short(line.strip()) for line in done.stdout.splitlines() if line.strip())
         if printed == expected and done.returncode == 0:
-            self._record(name, True, start, f"answered: {', '.join(printed)}")
+            self._record(name, True, start, f"answered: {_listed(printed)}")
             return
         how = (
             f"no end after {self._limit} seconds" if done.returncode in (124, 137) else f"exit status {done.returncode}"
         )
-        detail = f"{how}; expected {', '.join(expected)}; got {', '.join(printed) or 'no output'}; {last_words(done)}"
+        detail = f"{how}; {_difference(expected, printed)}; {last_words(done)}"
         silent = [node for node in names if printed.count(f"{node} {_short(self.hosts[node])}") != 1]
         granted = not (self._immediate and not printed and _NOT_GRANTED.search(done.stderr))
         self._record(name, False, start, detail, silent or names, granted=granted)
@@ -243,6 +245,21 @@ class Tester:
         self.checks.append(
             Check(name=name, passed=passed, seconds=seconds, detail=detail, nodes=list(nodes), granted=granted)
         )
+
+
+def _difference(expected: Sequence[str], printed: Sequence[str]) -> str:
+    """Return what was expected and what came: of many lines only those that differ, and few of them."""
+    if len(expected) <= _SHOWN_LINES:
+        return f"expected {_listed(expected)}; got {_listed(printed) or 'no output'}"
+    missing = list((Counter(expected) - Counter(printed)).elements())
+    surplus = list((Counter(printed) - Counter(expected)).elements())
+    got = _listed(surplus) or (f"the other {len(printed)}" if printed else "no output")
+    return f"of {len(expected)} expected {_listed(missing) or 'none'} did not come; got {got}"
+
+
+def _listed(lines: Sequence[str]) -> str:
+    more = f" and {len(lines) - _SHOWN_LINES} more" if len(lines) > _SHOWN_LINES else ""
+    return ", ".join(lines[:_SHOWN_LINES]) + more
 
 
 def _short(text: str) -> str:

@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the story when one of its tests will run."""
+    """Start the story if its tests will run; so does each worker of pytest-xdist, as none knows who will run them."""
     wanted = any(_waits_for_the_story(item) for item in session.items)
     if wanted and not session.config.option.collectonly and not checks.problems():
         session.config.stash[_THREAD] = StoryThread()

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import ConnectionError as NotConnected
+
+from slurm_cluster.runtime.evidence import without_middle
 
 if TYPE_CHECKING:
     from types_boto3_cloudformation import CloudFormationClient
@@ -147,14 +150,14 @@ class Cloud:
             succeeded=answer["Status"] == "Success",
             stdout=answer.get("StandardOutputContent", ""),
             why=f"{answer['StatusDetails']}, exit status {answer['ResponseCode']}: "
-            f"{answer.get('StandardErrorContent', '').strip()[-1000:]}",
+            f"{without_middle(answer.get('StandardErrorContent', '').strip(), 1000)}",
         )
 
     def cancel(self, command: str, instance_id: str) -> None:
         """End a command that nobody waits for any more."""
         try:
             self._ssm.cancel_command(CommandId=command, InstanceIds=[instance_id])
-        except ClientError as error:
+        except (BotoCoreError, ClientError) as error:  # what was found out counts without it
             logger.warning("command %s was not cancelled: %s", command, error)
 
     def is_rolling_back(self, stack_id: str) -> bool:
@@ -165,6 +168,17 @@ class Cloud:
     def go_on(self, function: str, event: Mapping[str, Any]) -> None:
         """Invoke the function anew, without waiting for it."""
         self._lambda.invoke(FunctionName=function, InvocationType="Event", Payload=json.dumps(event).encode())
+
+
+def passes(error: BotoCoreError | ClientError) -> bool:
+    """Return whether a request may succeed later: AWS was not reached, failed itself, or asked for patience.
+
+    The clients have tried again for a minute then, which an outage outlasts more often than a cluster's budget.
+    """
+    if not isinstance(error, ClientError):
+        return isinstance(error, HTTPClientError | NotConnected)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status >= 500 or any(word in _code(error) for word in ("Throttl", "LimitExceeded", "TooManyRequests"))
 
 
 def _code(error: ClientError) -> str:

@@ -80,7 +80,7 @@ class Request:
 
     @property
     def is_update(self) -> bool:
-        """Whether the cluster may have users already."""
+        """Whether it had been tested before."""
         return self.request_type == "Update"
 
 

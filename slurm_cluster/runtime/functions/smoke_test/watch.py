@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from slurm_cluster.model.node_files import COMMAND, INSTALL_DIR
 from slurm_cluster.runtime import probe_plan, verdict
 from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Answer, Evidence, Machine
 from slurm_cluster.runtime.fault import Verdict
-from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud, Instance
+from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud, Instance, passes
 from slurm_cluster.runtime.functions.smoke_test.investigation import Commands, investigate, last_failure
 from slurm_cluster.runtime.functions.smoke_test.request import Progress, Request, Settings
 from slurm_cluster.runtime.probe_plan import ProbeCall
@@ -35,8 +37,14 @@ SETTLE_SECONDS = 30
 AGAIN_SECONDS = 60
 """Between two searches for a cause when the first found none."""
 
-DIAGNOSIS_SECONDS = 180
-"""Kept at the end of the budget to find out why."""
+DIAGNOSIS_SECONDS = 210
+"""Kept at the end of the budget to find out why: two rounds of probes, of which some may never answer."""
+
+QUIET_SECONDS = 60
+"""Before that, no new look begins: it would take the time that is kept."""
+
+GATE_MARGIN_SECONDS = 30
+"""The same for the gate on the head, which then says itself for whom it has waited in vain."""
 
 MOST_SENDS = 3
 """How often the gate is sent to the head while no answer comes."""
@@ -78,12 +86,19 @@ def is_apply_only(request: Request, settings: Settings) -> bool:
     return not request.workers or (request.is_update and settings.on_update == "off")
 
 
-def gate_call(request: Request, settings: Settings, wait_seconds: int) -> ProbeCall:
-    """Return the call that has the head apply its parameters, wait for its workers, and test."""
+def gate_call(request: Request, settings: Settings, wait_seconds: int, *, users: bool) -> ProbeCall:
+    """Return the call that has the head apply its parameters, wait for its workers, and test.
+
+    Args:
+        request: what is asked for.
+        settings: how.
+        wait_seconds: how long it waits.
+        users: whether the cluster may run somebody's jobs.
+    """
     return probe_plan.gate_call(
         request.request_id,
-        phase="update" if request.is_update else "create",
-        on_update="all" if settings.on_update == "off" else settings.on_update,
+        phase="update" if users else "create",
+        on_update="free" if settings.on_update == "off" else settings.on_update,
         wait=wait_seconds,
         apply_only=is_apply_only(request, settings),
     )
@@ -91,12 +106,14 @@ def gate_call(request: Request, settings: Settings, wait_seconds: int) -> ProbeC
 
 def gate_script(call: ProbeCall, wait_seconds: int) -> str:
     """Return the script of such a call."""
+    # what is waited for the programs is not waited again
+    options = shlex.join(call.argv[1:]).replace(f"--wait {wait_seconds}", f"--wait $(({wait_seconds} - n))")
     return (
         # user data may still be installing what brings the programs
-        f"n=0\nuntil [ -x {COMMAND} ]; do n=$((n + 1)); [ $n -lt {wait_seconds // 2} ] || exit 127; sleep 2; done\n"
+        f"n=0\nuntil [ -x {COMMAND} ]; do n=$((n + 2)); [ $n -lt {wait_seconds} ] || exit 127; sleep 2; done\n"
         # programs of a release that had no gate bring those that have one
         f"[ -e {INSTALL_DIR}/current/slurm_cluster/runtime/node/gate.py ] || {COMMAND} apply > /dev/null\n"
-        f"exec {COMMAND} {shlex.join(call.argv[1:])}\n"
+        f"exec {COMMAND} {options}\n"
     )
 
 
@@ -135,7 +152,14 @@ class Watch:
         """Return how it ended, None when ``until`` comes first."""
         while True:
             now = self.clock()
-            finding = self._gate(now) or (self._look(now) if now - self._looked >= LOOK_SECONDS else None)
+            looks = now - self._looked >= LOOK_SECONDS and now < self.deadline - QUIET_SECONDS
+            try:
+                finding = self._gate(now) or (self._look(now) if looks else None)
+            except (BotoCoreError, ClientError) as error:
+                if now >= self.deadline or not passes(error):
+                    raise
+                logger.warning("asked again: %s", error)
+                finding = None
             if finding is None and now >= self.deadline:
                 finding = self._conclude(self._evidence(self._machines(self._instances())), final=True)
             if finding is not None or now >= until:
@@ -176,7 +200,7 @@ class Watch:
         instances = self._instances()
         machines = self._machines(instances)
         if not self.progress.command and machines[HEAD].agent == _ONLINE:
-            self._send_gate(now)
+            self._send_gate(now, instances)
         late = list(self._late(now, machines, instances))
         statuses = self._statuses(now, machines)
         trouble = [
@@ -191,9 +215,9 @@ class Watch:
         # who is late will not come
         return self._conclude(self._evidence(machines, statuses, final=bool(late)), final=False)
 
-    def _send_gate(self, now: float) -> None:
-        wait, head = max(60, int(self.deadline - now)), self.request.instances[HEAD]
-        call = gate_call(self.request, self.settings, wait)
+    def _send_gate(self, now: float, instances: dict[str, Instance]) -> None:
+        wait, head = max(60, int(self.deadline - now) - GATE_MARGIN_SECONDS), self.request.instances[HEAD]
+        call = gate_call(self.request, self.settings, wait, users=self._may_have_users(instances))
         sent = self.cloud.send([head], gate_script(call, wait), call.seconds)
         self.progress.command, self.progress.sent = sent.get(head, ""), now
         self.progress.sends += 1
@@ -232,7 +256,15 @@ class Watch:
     def _head_settled(self, now: float) -> bool:
         return self.progress.head_ready is not None and now - self.progress.head_ready >= SETTLE_SECONDS
 
-    def _is_in_question(self, name: str, instance: Instance | None, agent: str) -> bool:
+    def _may_have_users(self, instances: dict[str, Instance]) -> bool:
+        """Return whether somebody's jobs may run: also when the test itself is new, as for a cluster that had none."""
+        head = instances.get(self.request.instances[HEAD])
+        return self.request.is_update or (head is not None and not self._is_new(head))
+
+    def _is_new(self, instance: Instance) -> bool:
+        return instance.launched > self.progress.started - NEW_SECONDS
+
+    def _is_in_question(self, name: str, instance: Instance | None, agent: str, *, users: bool) -> bool:
         """Return whether a machine may be why the cluster is not ready.
 
         An update that tests free nodes is not held up by a worker that went down long before: neither it nor a
@@ -243,8 +275,8 @@ class Watch:
         if is_apply_only(self.request, self.settings):
             return False
         serves = instance is not None and instance.state == "running" and agent == _ONLINE
-        is_new = instance is not None and instance.launched > self.progress.started - NEW_SECONDS
-        return serves or is_new or not self.request.is_update or self.settings.on_update != "free"
+        is_new = instance is not None and self._is_new(instance)
+        return serves or is_new or not users or self.settings.on_update == "all"
 
     def _instances(self) -> dict[str, Instance]:
         return self.cloud.instances(list(self.request.instances.values()))
@@ -252,11 +284,12 @@ class Watch:
     def _machines(self, instances: dict[str, Instance]) -> dict[str, Machine]:
         """Return what AWS says of the machines in question; the consoles of those whose agent does not answer."""
         agents = self.cloud.agents(list(self.request.instances.values()))
+        users = self._may_have_users(instances)
         machines = {}
         consoles = 0
         for name, instance_id in self.request.instances.items():
             instance, agent = instances.get(instance_id), agents.get(instance_id, "")
-            if not self._is_in_question(name, instance, agent):
+            if not self._is_in_question(name, instance, agent, users=users):
                 continue
             failure = ""
             if agent != _ONLINE and name not in self.progress.ready and consoles < _MOST_MACHINES:
