@@ -103,6 +103,7 @@ class Head:
             "read_only": lambda: host_facts.read_only(paths),
             "munge": lambda: slurm_facts.daemon(run, "munge", process="munged"),
             "slurm": lambda: slurm_facts.daemon(run, "slurmctld", log=self.setting("SlurmctldLogFile")),
+            "listening": lambda: host_facts.listening("slurmctld"),
             "controller": lambda: " is UP" in run(["scontrol", "ping"], check=False, timeout=FACT_SECONDS - 2).stdout,
             "nodes": self._node_rows,
             "credential": self._credential,

@@ -232,7 +232,15 @@ def probes(found: Examination) -> list[Probe]:
     """Return the probes for a cluster with these ports, in their order."""
     flows = cluster_flows(found.evidence.ports)
     disk = {Code.DISK_FULL, Code.MOUNT_HUNG, Code.MOUNT_READ_ONLY}
-    daemon = {Code.SLURMCTLD_DOWN, Code.SLURMD_DOWN, Code.SLURMD_HUNG, Code.SLURMDBD_DOWN, Code.BOOTSTRAP_FAILED}
+    daemon = {
+        Code.SLURMCTLD_DOWN,
+        Code.SLURMD_DOWN,
+        Code.SLURMD_HUNG,
+        Code.SLURMDBD_DOWN,
+        Code.BOOTSTRAP_FAILED,
+        Code.BOOTSTRAP_WAITS,
+        Code.DAEMON_PORT_DIFFERS,
+    }
     states = {Code.NODE_REFUSED, Code.NODE_DOWN, Code.NODE_DRAINED, Code.NODE_NEVER_REGISTERED}
     table: list[tuple[str, set[Code], Look, tuple[str, ...], float]] = [
         ("disks and mounts", disk, _saw("disks", "hung", what="file systems"), ("disks", "hung"), FACT_SECONDS),

@@ -138,6 +138,8 @@ def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Conne
     name = "slurmctld" if first.listener == HEAD else "slurmd"
     if not evidence.settled(first.listener):
         return None  # its daemon is started last
+    if (where := _elsewhere(evidence, first)) is not None:
+        return _other_port(first, name, where)
     if (evidence.fact(first.listener, "slurm") or {}).get("active") == "active":
         return _rejected(evidence, first, name)
     return Verdict(
@@ -149,15 +151,34 @@ def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Conne
     )
 
 
+def _elsewhere(evidence: Evidence, first: Connection) -> list[int] | None:
+    """Return the ports on which a daemon listens instead of the one that refused, None where that is not known."""
+    known = evidence.fact(first.listener, "listening") or ()
+    seen = (evidence.fact(HEAD, "peers") or {}).get(first.listener, {}).get("elsewhere", ())
+    ports = [*known, *seen]
+    return ports if ports and first.port not in ports else None
+
+
+def _other_port(first: Connection, name: str, ports: Sequence[int]) -> Verdict:
+    return Verdict(
+        code=Code.DAEMON_PORT_DIFFERS,
+        node=first.listener,
+        sentence=f"{name} of {label(first.listener)} listens on TCP {_listed(ports)}, and is looked for on TCP "
+        f"{first.port}, which nobody serves there: {first.opener} was refused. The way there is open.",
+        change="SlurmctldPort and SlurmdPort must be the same in slurm.conf on all machines, and a daemon takes up "
+        f"a new one only by a restart: systemctl restart {name} on {label(first.listener)}. Rules must open that port.",
+    )
+
+
 def _rejected(evidence: Evidence, first: Connection, name: str) -> Verdict:
     return Verdict(
         code=Code.HOST_FIREWALL,
         node=first.listener,
         sentence=f"{label(first.listener)} refuses TCP {first.port} from {first.opener} although {name} runs there: "
-        f"its packet filter rejects it, or {name} listens on another port. Security groups only drop. "
+        f"its packet filter rejects it. Security groups only drop. "
         f"Slurm uses it for: {first.flow.purpose}.",
-        change=f"Look on {label(first.listener)} where {name} listens (ss -ltnp; override.d) and at its packet filter "
-        "(nft list ruleset; ufw, firewalld).",
+        change=f"Look on {label(first.listener)} at its packet filter (nft list ruleset; ufw, firewalld), and where "
+        f"{name} listens (ss -ltnp; override.d).",
     )
 
 

@@ -20,6 +20,7 @@ _AWAY = ("DOWN", "NOT_RESPONDING", "FAIL")
 _KEPT = ("DRAIN", "DRAINING", "DRAINED")
 _ASLEEP = ("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "FUTURE", "REBOOT_ISSUED")
 _START_TROUBLE = re.compile(r"cgroup|plugin|controller|dlopen", re.IGNORECASE)
+_SILENT = re.compile(r"^exit status 0;.* got no output")
 _FATAL = re.compile(r"fatal|cannot|can't|couldn't|unable|failed", re.IGNORECASE)
 
 
@@ -235,6 +236,22 @@ def jobs(evidence: Evidence) -> Iterator[Verdict]:
                 sentence=f"a job of one task on {node} ended without having run: {visit['why']}.{said}",
                 change=f"Look at slurmd's log on {node} for job {visit.get('job', '')}: usual are a prolog that fails, "
                 "a spool directory that cannot be written, a user that the node does not know, or a plugin.",
+            )
+
+
+def silent_srun(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield launches of the gate that ended well and printed nothing, where no connection explains it."""
+    for check in (evidence.gate or {}).get("checks", ()):
+        if check["passed"] is False and check["name"].startswith("srun") and _SILENT.search(check["detail"]):
+            yield Verdict(
+                code=Code.SRUN_SILENT,
+                node="" if len(check["nodes"]) > 1 else check["nodes"][0],
+                sentence=f"{check['name']}: srun ended with exit status 0 and printed nothing of what its tasks on "
+                f"{', '.join(check['nodes'][:4])} should have said, and every connection that it needs could be opened:"
+                " the network is not why.",
+                change="See on the head which srun is run (type -a srun), and what handles its output: cli_filter and "
+                "SPANK plugins (plugstack.conf), TaskProlog, a wrapper. Its exit status proves nothing: before Slurm "
+                "26.05.2 it is 0 although no task was started.",
             )
 
 

@@ -37,15 +37,17 @@ _LAYERS = (
     host_faults.srun_ports,
     slurm_faults.jobs,
     slurm_faults.silent_jobs,
+    machine_faults.waiting_bootstraps,
     machine_faults.late_bootstraps,
     machine_faults.unregistered,
     slurm_faults.node_states,
+    slurm_faults.silent_srun,
     host_faults.agents,
 )
 """From the ground up, in the order in which a node comes to serve."""
 
 _DAEMON_DOWN = (Code.SLURMCTLD_DOWN, Code.SLURMD_DOWN)
-_SYMPTOMS = (Code.NODE_DOWN, Code.JOB_LAUNCH_FAILED, Code.WORKER_SILENT)
+_SYMPTOMS = (Code.NODE_DOWN, Code.JOB_LAUNCH_FAILED, Code.WORKER_SILENT, Code.SRUN_SILENT)
 """What follows from other faults, and stands by itself only where none of those was found."""
 
 _FELT_EVERYWHERE = (

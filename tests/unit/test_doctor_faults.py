@@ -155,6 +155,11 @@ def dead_slurmd(case: Foreign) -> None:
     case.facts[HEAD]["nodes"][FIRST] = row("DOWN+NOT_RESPONDING", "Not responding")
 
 
+def other_port(case: Foreign) -> None:
+    dead_slurmd(case)
+    case.facts[HEAD]["peers"][FIRST]["elsewhere"] = [16818]
+
+
 def no_life(case: Foreign) -> None:
     for port in (6818, 1024, 33279, 65535):
         case.connection(HEAD, FIRST, port, "timeout")
@@ -238,6 +243,7 @@ FAULTS: list[tuple[Callable[[Foreign], None], Code, str, str]] = [
     (not_reloaded, Code.CONFIG_DIFFERS, HEAD, "not loaded since"),
     (hung_slurmd, Code.SLURMD_HUNG, FIRST, "The way there is open"),
     (dead_slurmd, Code.SLURMD_DOWN, FIRST, "it refused a connection from head"),
+    (other_port, Code.DAEMON_PORT_DIFFERS, FIRST, "listens on TCP 16818, and is looked for on TCP 6818"),
     (no_life, Code.NODE_UNREACHABLE, FIRST, "no sign of life"),
     (no_address, Code.NAME_DOES_NOT_RESOLVE, HEAD, "the name cpu-1 does not resolve"),
     (plugin_on_head, Code.DAEMON_START_FAILED, HEAD, "auth plugin"),
