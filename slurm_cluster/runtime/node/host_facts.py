@@ -224,14 +224,13 @@ def free_ports(inside: PortRange, *, enough: int = ENOUGH_PORTS) -> dict[str, An
 def listening(name: str, proc: Path = Path("/proc")) -> list[int]:
     """Return the TCP ports on which processes of that name listen; those in containers are another machine's."""
     inodes = set()
-    for process in proc.glob("[0-9]*"):
+    for link in proc.glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
+            process = link.parents[1]
             # Debian's programs have a name of their own behind the usual one
             known = (process / "comm").read_text().strip() in (name, f"{name}-wlm")
             if known and (process / "ns/pid").readlink() == (proc / "self/ns/pid").readlink():
-                inodes |= {
-                    found[1] for item in (process / "fd").iterdir() if (found := _SOCKET.match(str(item.readlink())))
-                }
+                inodes |= set(_SOCKET.findall(str(link.readlink())))
     ports = set()
     for table in ("tcp", "tcp6"):
         for line in (proc / "self/net" / table).read_text().splitlines()[1:]:
