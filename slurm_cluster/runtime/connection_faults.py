@@ -48,8 +48,12 @@ def _faults(evidence: Evidence, flow_ids: Sequence[str]) -> Iterator[Verdict]:
             found = [item for item in ours if item.end is end]
             if end is End.SOMEWHERE and any(item.end is End.ON_THE_WAY for item in ours):
                 continue  # what is seen there holds here too
-            if found and (verdict := fault(evidence, found, connections)) is not None:
-                yield verdict
+            # a rule is missing for all machines at once, a daemon on one
+            alone = dict.fromkeys(item.listener for item in found) if end is End.NOBODY else ("",)
+            for node in alone:
+                ones = [item for item in found if node in ("", item.listener)]
+                if ones and (verdict := fault(evidence, ones, connections)) is not None:
+                    yield verdict
 
 
 def _blocked(evidence: Evidence, found: Sequence[Connection], connections: Sequence[Connection]) -> Verdict:
@@ -136,10 +140,8 @@ def _kept(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connectio
 def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connection]) -> Verdict | None:
     first = found[0]
     name = "slurmctld" if first.listener == HEAD else "slurmd"
-    if not evidence.settled(first.listener):
-        return None  # its daemon is started last
-    if (where := _elsewhere(evidence, first)) is not None:
-        return _other_port(first, name, where)
+    if _elsewhere(evidence, first) is not None or not evidence.settled(first.listener):
+        return None  # other_ports says it, or its daemon is started last
     if (evidence.fact(first.listener, "slurm") or {}).get("active") == "active":
         return _rejected(evidence, first, name)
     return Verdict(
@@ -149,6 +151,15 @@ def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Conne
         f"{first.opener}, so the way there is open and {name} is not.",
         change=f"Start it there (systemctl restart {name}) and see why it stopped: journalctl -u {name}.",
     )
+
+
+def other_ports(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield daemons that listen, but not on the port on which they are looked for."""
+    refused = {item.listener: item for item in tried(evidence)[::-1] if item.end is End.NOBODY}
+    for node, item in reversed(refused.items()):
+        ports = _elsewhere(evidence, item)
+        if ports is not None:
+            yield _other_port(item, "slurmctld" if node == HEAD else "slurmd", ports)
 
 
 def _elsewhere(evidence: Evidence, first: Connection) -> list[int] | None:
