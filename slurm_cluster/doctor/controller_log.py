@@ -50,20 +50,21 @@ def refused(lines: Lines, names: Mapping[str, str]) -> dict[str, dict[str, Any]]
 
 
 def hung_up(lines: Lines, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the nodes whose slurmd ended a connection without an answer to a message: ``line`` and ``when``.
+    """Return the nodes whose slurmd ended connections without an answer to the message: ``line`` and ``when``.
 
-    So it does with every message that it cannot authenticate, or whose protocol it does not know.
+    So it does with every message that it cannot authenticate, or whose protocol it does not know. Once is no sign: it
+    may have been restarted just then.
 
     Args:
         lines: what slurmctld logged.
         names: node name by each of its names and addresses.
     """
-    found = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for when, line in lines:
         said = _HUNG_UP.search(line)
         if said and (node := _node(names, said[1])):
-            found[node] = {"line": line[:_LINE_LENGTH], "when": when}
-    return found
+            found.setdefault(node, []).append({"line": line[:_LINE_LENGTH], "when": when})
+    return {node: items[-1] for node, items in found.items() if len(items) > 1}
 
 
 def _node(names: Mapping[str, str], peer: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from slurm_cluster.model.flows import SlurmPorts, cluster_flows
 from slurm_cluster.rehearsal.session import Rehearsal
 from tests.rehearsal.breakage_scripts import DATA_SOURCE_AGAIN, NO_DATA_SOURCE
 from tests.rehearsal.closing import closed
-from tests.rehearsal.cluster_user import ClusterUser
+from tests.rehearsal.cluster_user import ClusterUser, wait_until
 from tests.rehearsal.role_probes import Role, lacking_one_statement, listed, roles_of
 
 STACK = "SlurmCluster"
@@ -116,6 +115,20 @@ def lacking(action: str) -> Breakage:
     return broken
 
 
+def without_agent(node: str) -> Breakage:
+    """The SSM agent does not run, and Systems Manager knows."""
+
+    @contextmanager
+    def broken(bench: Bench) -> Iterator[None]:
+        member = bench.rehearsal.nodes[node].member
+        with scripts(node, "systemctl stop amazon-ssm-agent", "systemctl start amazon-ssm-agent")(bench):
+            wait_until(lambda: not member.agent_online, seconds=20, what=f"no agent of {node}")
+            yield
+        wait_until(lambda: member.agent_online, seconds=20, what=f"an agent of {node}")
+
+    return broken
+
+
 def bootstrapping(node: str) -> Breakage:
     """Bootstrap runs again and meets a trouble; afterwards it runs once more, and succeeds."""
 
@@ -123,10 +136,11 @@ def bootstrapping(node: str) -> Breakage:
     def broken(bench: Bench) -> Iterator[None]:
         bench.root(node, "systemctl restart --no-block slurm-cluster-bootstrap")
         try:
-            deadline = time.monotonic() + _TROUBLE_SECONDS
-            while "trouble" not in bench.root(node, "cat /var/lib/slurm-cluster/status.json"):
-                assert time.monotonic() < deadline, f"bootstrap of {node} met no trouble"
-                time.sleep(0.5)
+            wait_until(
+                lambda: "trouble" in bench.root(node, "cat /var/lib/slurm-cluster/status.json"),
+                seconds=_TROUBLE_SECONDS,
+                what=f"bootstrap of {node} meets a trouble",
+            )
             yield
         finally:
             # it still waits for what is mended around this block, and only a new one starts at once
@@ -217,10 +231,11 @@ def without_data_source(node: str) -> Breakage:
         before = machine.boot_id
         machine.machine.reboot()
         try:
-            deadline = time.monotonic() + _BOOT_SECONDS
-            while machine.boot_id == before or not machine.member.agent_online:
-                assert time.monotonic() < deadline, f"{node} did not boot"
-                time.sleep(0.2)
+            wait_until(
+                lambda: machine.boot_id != before and machine.member.agent_online,
+                seconds=_BOOT_SECONDS,
+                what=f"{node} has booted",
+            )
             bench.cluster.root(machine, "cloud-init status --wait")
             yield
         finally:

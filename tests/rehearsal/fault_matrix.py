@@ -22,6 +22,7 @@ from tests.rehearsal.breakage import (
     restarting,
     resumed,
     scripts,
+    without_agent,
     without_data_source,
 )
 
@@ -198,7 +199,7 @@ ROUNDS = (
         ),
         Fault(
             name="SSM agent stopped",
-            broken=scripts(THIRD, "systemctl stop amazon-ssm-agent", "systemctl start amazon-ssm-agent"),
+            broken=without_agent(THIRD),
             code=Code.SSM_AGENT_DOWN,
             node=THIRD,
             words="Slurm does not need it",
@@ -273,7 +274,7 @@ ROUNDS = (
     _watch(
         Fault(
             name="SSM agent lost midway",
-            broken=scripts(FIRST, "systemctl stop amazon-ssm-agent", "systemctl start amazon-ssm-agent"),
+            broken=without_agent(FIRST),
             code=Code.AGENT_NEVER_ONLINE,
             node=FIRST,
             words="is ConnectionLost now",
