@@ -15,8 +15,8 @@ _INTRODUCTION = """\
 # Faults and verdicts
 
 Each fault was made on a live cluster of a head and three workers, named by who was asked within 90 seconds, and mended;
-then jobs ran on every worker again. `pytest tests/rehearsal/test_fault_matrix.py --write-fault-matrix` does it anew and
-writes this page.
+then jobs ran on every worker again. Some were there together, each on a machine or in a flow of its own.
+`pytest tests/rehearsal/test_fault_matrix.py --write-fault-matrix` does it anew and writes this page.
 
 | fault | asked | verdict | about |
 |---|---|---|---|

@@ -163,25 +163,6 @@ def test_apt_tries_again_while_the_mirror_is_away_and_repairs_what_was_cut_off()
     assert len(run.called("dpkg --configure -a")) == 2
 
 
-def test_while_apt_tries_again_the_status_says_why(tmp_path: Path) -> None:
-    path = tmp_path / "status.json"
-    status = Status(path, console=tmp_path / "console", boot_id="boot-1")
-    seen: list[str] = []
-    clock = Clock()
-
-    def sleep(seconds: float) -> None:
-        seen.append(json.loads(path.read_text())["trouble"])
-        clock.sleep(seconds)
-
-    locked = CommandError("Could not get lock /var/lib/dpkg/lock-frontend.\nIt is held by process 7 (apt)")
-    with status.step("packages"):
-        packages.apt(Programs({"apt-get": [locked, ""]}), ["munge"], sleep=sleep, clock=clock)
-    assert seen == [
-        "could not install munge yet: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt)"
-    ]
-    assert "trouble" not in json.loads(path.read_text())
-
-
 def test_apt_gives_up_with_the_mirrors_words() -> None:
     clock = Clock()
     run = Programs({"apt-get": CommandError("Could not resolve deb.debian.org")})
