@@ -28,6 +28,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(plugin, "slurm_cluster")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that has the fault matrix written to its page."""
+    parser.addoption(
+        "--write-fault-matrix",
+        action="store_true",
+        help="write docs/fault_matrix.md from tests/rehearsal/test_fault_matrix.py",
+    )
+
+
 @functools.cache
 def _why_no_rehearsal() -> str:
     return "; ".join(checks.problems())

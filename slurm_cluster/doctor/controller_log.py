@@ -16,6 +16,9 @@ _PEER = re.compile(r"\[\[([^\]]+)\]:\d+\]")
 _REFUSED = re.compile(
     r"authentication error|Protocol authentication|Incompatible versions|protocol_version|unpack_header"
 )
+_HUNG_UP = re.compile(r"slurm_receive_msgs: \[\[([^\]]+)\]:\d+\] failed: Zero Bytes were transmitted or received")
+"""In the plural it is about the answer to a message that slurmctld has sent."""
+
 _CAUSE = re.compile(r"Munge decode failed: (.*)|(Incompatible versions.*)|(.*protocol_version \d+ not supported.*)")
 _CREDENTIAL = re.compile(r"_print_cred: (ENCODED|DECODED): (.+)")
 _OTHER_CONF = re.compile(r"Node (\S+) appears to have a different slurm\.conf than the slurmctld\.")
@@ -40,10 +43,33 @@ def refused(lines: Lines, names: Mapping[str, str]) -> dict[str, dict[str, Any]]
         elif stamp := _CREDENTIAL.search(line):
             times[stamp[1]] = _time(stamp[2])
         peer = _PEER.search(line)
-        if peer and _REFUSED.search(line) and cause and (node := names.get(peer[1])):
+        if peer and _REFUSED.search(line) and cause and (node := _node(names, peer[1])):
             skew = times.get("ENCODED", 0) - times.get("DECODED", 0)
             found[node] = {"kind": _kind(cause), "line": cause[:_LINE_LENGTH], "skew": round(abs(skew)), "when": when}
     return {node: item for node, item in found.items() if item["kind"]}
+
+
+def hung_up(lines: Lines, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the nodes whose slurmd ended connections without an answer to the message: ``line`` and ``when``.
+
+    So it does with every message that it cannot authenticate, or whose protocol it does not know. Once is no sign: it
+    may have been restarted just then.
+
+    Args:
+        lines: what slurmctld logged.
+        names: node name by each of its names and addresses.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for when, line in lines:
+        said = _HUNG_UP.search(line)
+        if said and (node := _node(names, said[1])):
+            found.setdefault(node, []).append({"line": line[:_LINE_LENGTH], "when": when})
+    return {node: items[-1] for node, items in found.items() if len(items) > 1}
+
+
+def _node(names: Mapping[str, str], peer: str) -> str | None:
+    """Return the node that a log line calls by one of its names, also with a domain behind it."""
+    return names.get(peer) or names.get(peer.split(".")[0])
 
 
 def _kind(cause: str) -> str:

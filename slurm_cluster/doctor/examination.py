@@ -110,6 +110,7 @@ class Doctor:
         names = {item["where"]: name for name, item in seen.items() if item["where"]}
         inquiry = Inquiry({**names, **({head["address"]: HEAD} if head["address"] else {})})
         visits, met = self._visit_all(head, shown)
+        head |= self._head.logged(seen)  # the visits' messages may be those that were refused
         answers = self._answers(head, visits, met)
         known = inquiry.instances()
         machines = {
@@ -255,7 +256,8 @@ class Doctor:
             log = (
                 controller_log.of_job(self._head.log(visit.submitted), visit.job, name) if visit.how == "failed" else []
             )
-            found[f"visit:{name}"] = {"how": visit.how, "why": visit.why, "job": visit.job, "log": log}
+            told = {"how": visit.how, "why": visit.why, "job": visit.job, "drained": visit.drained}
+            found[f"visit:{name}"] = {**told, "log": log}
             # an address is known of it although it says nothing
             facts, there = {"address": head["peers"][name]["where"]}, {}
             if visit.answer is not None:
@@ -264,6 +266,7 @@ class Doctor:
                 there = {key: value for key, value in visit.answer["meet"].items() if not _failed(value)}
                 head["alive"][name] = "it answered the doctor"
                 head["refused"].pop(name, None)
+                head["hung_up"].pop(name, None)
             elif visit.how == "silent":
                 there = _overheard(head, facts["address"], met, self._head.ports.slurmctld)
             found[f"facts:{name}"], found[f"meet:{name}"] = facts, there

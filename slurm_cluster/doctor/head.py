@@ -103,6 +103,7 @@ class Head:
             "read_only": lambda: host_facts.read_only(paths),
             "munge": lambda: slurm_facts.daemon(run, "munge", process="munged"),
             "slurm": lambda: slurm_facts.daemon(run, "slurmctld", log=self.setting("SlurmctldLogFile")),
+            "listening": lambda: host_facts.listening("slurmctld"),
             "controller": lambda: " is UP" in run(["scontrol", "ping"], check=False, timeout=FACT_SECONDS - 2).stdout,
             "nodes": self._node_rows,
             "credential": self._credential,
@@ -145,7 +146,7 @@ class Head:
             return []
 
     def logged(self, peers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return ``refused`` and ``other_conf``: what slurmctld's log tells of nodes, see ``controller_log``."""
+        """Return ``refused``, ``hung_up`` and ``other_conf``: what slurmctld's log tells, see ``controller_log``."""
         lines = self.log()
         names: dict[str, str] = {}
         for name, node in self.nodes.items():
@@ -153,8 +154,12 @@ class Head:
             names |= {known: name for known in (name, node.state.host, node.state.address, where) if known}
         serving = {name for name, node in self.nodes.items() if node.state.serves}
         started = {name: node.started for name, node in self.nodes.items()}
-        found = controller_log.refused(lines, names)
+
+        def holding(found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+            return controller_log.holding(found, started, serving, time.time())
+
         return {
-            "refused": controller_log.holding(found, started, serving, time.time()),
+            "refused": holding(controller_log.refused(lines, names)),
+            "hung_up": holding(controller_log.hung_up(lines, names)),
             "other_conf": controller_log.other_configurations(lines, started),
         }

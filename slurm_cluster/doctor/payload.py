@@ -15,7 +15,7 @@ from slurm_cluster.doctor.worker import NO_INTERPRETER
 PACKAGE = "slurm_cluster"
 _NODE_PARTS = (
     *("__init__", "commands", "errors", "files", "host_facts", "identity", "instance_metadata", "node_table"),
-    *("probe_connections", "probe_facts", "slurm_facts", "status", "units"),
+    *("probe_connections", "probe_facts", "slurm_facts", "status", "troubles", "units"),
 )
 _START = """\
 import sys

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from slurm_cluster.model.flows import SlurmPorts
 from slurm_cluster.runtime.node import host_facts
 from slurm_cluster.runtime.node.probe_connections import Outcome, Target, connect
 
@@ -14,6 +15,7 @@ _CONNECT_SECONDS = 3.5
 _ANSWER_SECONDS = 6.0
 _LIFE_SECONDS = 2.0
 _SSH = 22
+_USUAL = (SlurmPorts().slurmd,)
 
 
 def look(address: str, state: str, port: int, others: Sequence[int]) -> dict[str, Any]:
@@ -27,6 +29,7 @@ def look(address: str, state: str, port: int, others: Sequence[int]) -> dict[str
 
     Returns:
         ``address`` and ``state`` as given, ``where`` (its IPv4 address), ``outcome`` of connecting to slurmd,
+        ``elsewhere`` (where slurmd takes connections that refuses them on its port),
         ``answers`` (whether slurmd did anything with the connection, None without one), ``seconds`` it had for that,
         ``tried`` (ports) and ``alive`` (by what it was seen to live, empty if by nothing).
     """
@@ -42,6 +45,7 @@ def look(address: str, state: str, port: int, others: Sequence[int]) -> dict[str
         answers = hangs_up(where, port, seconds=_ANSWER_SECONDS)
         return {**found, "answers": answers, "seconds": time.monotonic() - began, "alive": f"TCP {port} is open"}
     if outcome is Outcome.REFUSED:
+        found["elsewhere"] = [usual for usual in _USUAL if usual != port and _takes(where, usual)]
         return {**found, "alive": f"it refuses TCP {port}"}
     for other in (_SSH, *others):
         found["tried"].append(other)
@@ -52,9 +56,21 @@ def look(address: str, state: str, port: int, others: Sequence[int]) -> dict[str
     return found
 
 
+def _takes(host: str, port: int) -> bool:
+    return connect(Target(host, port), seconds=_LIFE_SECONDS) is Outcome.OPEN
+
+
 def unseen(address: str, state: str) -> dict[str, Any]:
     """Return what ``look`` does of a node of which nothing is known yet."""
-    nothing: dict[str, Any] = {"where": "", "outcome": "", "answers": None, "seconds": 0.0, "tried": [], "alive": ""}
+    nothing: dict[str, Any] = {
+        "where": "",
+        "outcome": "",
+        "elsewhere": [],
+        "answers": None,
+        "seconds": 0.0,
+        "tried": [],
+        "alive": "",
+    }
     return {"address": address, "state": state, **nothing}
 
 

@@ -232,13 +232,27 @@ def probes(found: Examination) -> list[Probe]:
     """Return the probes for a cluster with these ports, in their order."""
     flows = cluster_flows(found.evidence.ports)
     disk = {Code.DISK_FULL, Code.MOUNT_HUNG, Code.MOUNT_READ_ONLY}
-    daemon = {Code.SLURMCTLD_DOWN, Code.SLURMD_DOWN, Code.SLURMD_HUNG, Code.SLURMDBD_DOWN, Code.BOOTSTRAP_FAILED}
+    daemon = {
+        Code.SLURMCTLD_DOWN,
+        Code.SLURMD_DOWN,
+        Code.SLURMD_HUNG,
+        Code.SLURMDBD_DOWN,
+        Code.BOOTSTRAP_FAILED,
+        Code.BOOTSTRAP_WAITS,
+        Code.DAEMON_PORT_DIFFERS,
+    }
     states = {Code.NODE_REFUSED, Code.NODE_DOWN, Code.NODE_DRAINED, Code.NODE_NEVER_REGISTERED}
     table: list[tuple[str, set[Code], Look, tuple[str, ...], float]] = [
         ("disks and mounts", disk, _saw("disks", "hung", what="file systems"), ("disks", "hung"), FACT_SECONDS),
         ("clock", {Code.CLOCK_DIFFERS}, _clock, ("time",), _VISIT_SECONDS),
         ("names", {Code.NAME_DOES_NOT_RESOLVE}, _names, (), _VISIT_SECONDS),
-        ("munge", {Code.MUNGE_DOWN, Code.MUNGE_KEY_DIFFERS}, _munge, ("munge", "credential"), _VISIT_SECONDS),
+        (
+            "munge",
+            {Code.MUNGE_DOWN, Code.MUNGE_KEY_DIFFERS, Code.MESSAGES_REFUSED},
+            _munge,
+            ("munge", "credential"),
+            _VISIT_SECONDS,
+        ),
         ("releases", {Code.VERSION_MISMATCH}, _releases, (), FACT_SECONDS),
         ("configuration", {Code.CONFIG_DIFFERS}, _configuration, ("configuration",), _VISIT_SECONDS),
         ("machines", {Code.NODE_UNREACHABLE, Code.INSTANCE_NOT_RUNNING}, _life, (), PEER_SECONDS),
@@ -246,7 +260,7 @@ def probes(found: Examination) -> list[Probe]:
         *((f"flow {flow.id}", set[Code](), _flow(flow), (), _VISIT_SECONDS) for flow in flows),
         ("flow logs", set[Code](), _refused_packets, (), ACCOUNT_SECONDS),
         ("srun ports", {Code.SRUN_PORTS_EXHAUSTED}, _srun_ports, ("srun_ports",), FACT_SECONDS),
-        ("cgroup and plugins", {Code.DAEMON_START_FAILED}, _jobs, (), _VISIT_SECONDS),
+        ("cgroup and plugins", {Code.DAEMON_START_FAILED, Code.NODE_NAME_UNKNOWN}, _jobs, (), _VISIT_SECONDS),
         ("jobs", {Code.JOB_LAUNCH_FAILED, Code.WORKER_SILENT}, _jobs, (), _VISIT_SECONDS),
         ("node states", states, _states, ("nodes",), FACT_SECONDS),
         ("ssm agent", {Code.SSM_AGENT_DOWN}, _agent, ("ssm_agent",), FACT_SECONDS),

@@ -23,8 +23,13 @@ from slurm_cluster.runtime.node.commands import CommandError, Runner, last_words
 JOB_NAME = "slurm-doctor"
 _COMMAND_SECONDS = 15.0
 _POLL_SECONDS = 0.5
+_COMPLETING_SECONDS = 5.0
+"""After the end of its script an answer can only be under way."""
+
 _FIELD = re.compile(r"\b(JobState|Reason|ExitCode|StartTime)=(\S+)")
-_FOR_A_JOB = re.compile(r"batch job complete failure|prolog error|epilog error|launch failed", re.IGNORECASE)
+_FOR_A_JOB = re.compile(
+    r"batch job complete failure|prolog error|epilog error|launch failed|SlurmdSpoolDir is full", re.IGNORECASE
+)
 """Reasons with which Slurm drains a node that a job could not start on, or end."""
 
 _WITHOUT_ANSWER = {
@@ -62,6 +67,7 @@ class Visit:
             ended without; ``not`` where there was none.
         why: for the last three.
         job: its id, empty for none.
+        drained: reason with which Slurm drained the node for the job, empty if it did not.
         submitted: before its job was submitted, seconds since the epoch; 0 for none.
         started: when it started by slurmctld's clock, seconds since the epoch; 0 if unknown.
         answer: what ``worker.examine`` found.
@@ -71,6 +77,7 @@ class Visit:
     how: str
     why: str = ""
     job: str = ""
+    drained: str = ""
     submitted: float = 0.0
     started: float = 0.0
     answer: Mapping[str, Any] | None = None
@@ -198,7 +205,8 @@ class Visits:
                 if not found.started:
                     found.started, began = seconds(fields.get("StartTime", "")), time.monotonic()
                     found.how, found.why = "silent", "its job runs, and nothing comes back from it"
-                if waited > self._limits.answer and found.started:
+                ended = state == "COMPLETING" and waited > _COMPLETING_SECONDS
+                if found.started and (ended or waited > self._limits.answer):
                     return found
             elif state:
                 return self._ended(found, state, fields)
@@ -246,6 +254,7 @@ class Visits:
             now = node_table.read(self._run).get(node.name)
             if now is not None and now.kept_back and _FOR_A_JOB.match(now.reason):
                 self._quietly(["scontrol", "update", f"NodeName={node.name}", "State=RESUME"])
+                found.drained = now.reason
                 found.why += f"; Slurm drained {node.name} for it ({now.reason}), which the doctor took back"
 
     def _show(self, job: str) -> str:

@@ -67,6 +67,7 @@ def examine(request: Mapping[str, str], run: Runner) -> dict[str, Any]:
         log = request.get("DOCTOR_LOG", "")
         facts["munge"] = lambda: slurm_facts.daemon(run, "munge", process="munged")
         facts["slurm"] = lambda: slurm_facts.daemon(run, "slurmd", log=log)
+        facts["listening"] = lambda: host_facts.listening("slurmd")
         facts["log"] = lambda: slurm_facts.errors(run, "slurmd", log)
     meet: dict[str, Callable[[], Any]] = {
         "meeting": lambda: probe_connections.meet(listen, targets, seconds=wanted, watch=watch),

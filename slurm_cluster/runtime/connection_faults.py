@@ -48,8 +48,12 @@ def _faults(evidence: Evidence, flow_ids: Sequence[str]) -> Iterator[Verdict]:
             found = [item for item in ours if item.end is end]
             if end is End.SOMEWHERE and any(item.end is End.ON_THE_WAY for item in ours):
                 continue  # what is seen there holds here too
-            if found and (verdict := fault(evidence, found, connections)) is not None:
-                yield verdict
+            # a rule is missing for all machines at once, a daemon on one
+            alone = dict.fromkeys(item.listener for item in found) if end is End.NOBODY else ("",)
+            for node in alone:
+                ones = [item for item in found if node in ("", item.listener)]
+                if ones and (verdict := fault(evidence, ones, connections)) is not None:
+                    yield verdict
 
 
 def _blocked(evidence: Evidence, found: Sequence[Connection], connections: Sequence[Connection]) -> Verdict:
@@ -142,8 +146,8 @@ def _kept(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connectio
 def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connection]) -> Verdict | None:
     first = found[0]
     name = "slurmctld" if first.listener == HEAD else "slurmd"
-    if not evidence.settled(first.listener):
-        return None  # its daemon is started last
+    if _elsewhere(evidence, first) is not None or not evidence.settled(first.listener):
+        return None  # other_ports says it, or its daemon is started last
     if (evidence.fact(first.listener, "slurm") or {}).get("active") == "active":
         return _rejected(evidence, first, name)
     return Verdict(
@@ -155,15 +159,43 @@ def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Conne
     )
 
 
+def other_ports(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield daemons that listen, but not on the port on which they are looked for."""
+    refused = {item.listener: item for item in tried(evidence)[::-1] if item.end is End.NOBODY}
+    for node, item in reversed(refused.items()):
+        ports = _elsewhere(evidence, item)
+        if ports is not None:
+            yield _other_port(item, "slurmctld" if node == HEAD else "slurmd", ports)
+
+
+def _elsewhere(evidence: Evidence, first: Connection) -> list[int] | None:
+    """Return the ports on which a daemon listens instead of the one that refused, None where that is not known."""
+    known = evidence.fact(first.listener, "listening") or ()
+    seen = (evidence.fact(HEAD, "peers") or {}).get(first.listener, {}).get("elsewhere", ())
+    ports = [*known, *seen]
+    return ports if ports and first.port not in ports else None
+
+
+def _other_port(first: Connection, name: str, ports: Sequence[int]) -> Verdict:
+    return Verdict(
+        code=Code.DAEMON_PORT_DIFFERS,
+        node=first.listener,
+        sentence=f"{name} of {label(first.listener)} listens on TCP {_listed(ports)}, and is looked for on TCP "
+        f"{first.port}, which nobody serves there: {first.opener} was refused. The way there is open.",
+        change="SlurmctldPort and SlurmdPort must be the same in slurm.conf on all machines, and a daemon takes up "
+        f"a new one only by a restart: systemctl restart {name} on {label(first.listener)}. Rules must open that port.",
+    )
+
+
 def _rejected(evidence: Evidence, first: Connection, name: str) -> Verdict:
     return Verdict(
         code=Code.HOST_FIREWALL,
         node=first.listener,
         sentence=f"{label(first.listener)} refuses TCP {first.port} from {first.opener} although {name} runs there: "
-        f"its packet filter rejects it, or {name} listens on another port. Security groups only drop. "
+        f"its packet filter rejects it. Security groups only drop. "
         f"Slurm uses it for: {first.flow.purpose}.",
-        change=f"Look on {label(first.listener)} where {name} listens (ss -ltnp; override.d) and at its packet filter "
-        "(nft list ruleset; ufw, firewalld).",
+        change=f"Look on {label(first.listener)} at its packet filter (nft list ruleset; ufw, firewalld), and where "
+        f"{name} listens (ss -ltnp; override.d).",
     )
 
 

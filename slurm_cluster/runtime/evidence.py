@@ -17,6 +17,9 @@ HEAD = "head"
 UNANSWERED = "unanswered"
 """Only member of the answer to a probe call that brought none; its value says why."""
 
+_NEVER_SEEN = frozenset({"UNKNOWN", "FUTURE", "DOWN", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_UP"})
+"""States of a node that may never have registered."""
+
 Answer = Mapping[str, Any]
 
 
@@ -89,8 +92,10 @@ class Evidence:
         status = self.fact(node, "status")
         if self.foreign or status is not None:
             return self.foreign or status["state"] == "ready"
-        # it does not say, but its slurmd has registered once
-        return bool(((self.fact(HEAD, "nodes") or {}).get(node) or {}).get("version"))
+        # it does not say, but its slurmd has registered once, if not since slurmctld was started
+        row = (self.fact(HEAD, "nodes") or {}).get(node) or {}
+        state = row.get("state", "")
+        return bool(row.get("version") or (state and not _NEVER_SEEN & set(state.split("+"))))
 
     def addresses(self, node: str) -> tuple[str, ...]:
         """Return the addresses of a machine as far as known, the one it uses towards the others first."""

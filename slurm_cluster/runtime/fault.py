@@ -16,6 +16,7 @@ class Code(StrEnum):
     """Kinds of verdict; part of the interface."""
 
     BOOTSTRAP_FAILED = "bootstrap-failed"
+    BOOTSTRAP_WAITS = "bootstrap-waits"
     APPLY_FAILED = "apply-failed"
     INSTANCE_NOT_RUNNING = "instance-not-running"
     NODE_UNREACHABLE = "node-unreachable"
@@ -26,6 +27,7 @@ class Code(StrEnum):
     NAME_DOES_NOT_RESOLVE = "name-does-not-resolve"
     MUNGE_DOWN = "munge-down"
     MUNGE_KEY_DIFFERS = "munge-key-differs"
+    MESSAGES_REFUSED = "messages-refused"
     CLOCK_DIFFERS = "clock-differs"
     VERSION_MISMATCH = "version-mismatch"
     CONFIG_DIFFERS = "config-differs"
@@ -34,6 +36,8 @@ class Code(StrEnum):
     SLURMDBD_DOWN = "slurmdbd-down"
     SLURMD_DOWN = "slurmd-down"
     SLURMD_HUNG = "slurmd-hung"
+    NODE_NAME_UNKNOWN = "node-name-unknown"
+    DAEMON_PORT_DIFFERS = "daemon-port-differs"
     HOST_FIREWALL = "host-firewall"
     CONTROLLER_RPC_BLOCKED = "controller-rpc-blocked"
     NODE_RPC_BLOCKED = "node-rpc-blocked"
@@ -41,6 +45,7 @@ class Code(StrEnum):
     WORKER_TO_WORKER_BLOCKED = "worker-to-worker-blocked"
     HEAD_TO_WORKER_BLOCKED = "head-to-worker-blocked"
     SRUN_PORTS_EXHAUSTED = "srun-ports-exhausted"
+    SRUN_SILENT = "srun-silent"
     JOB_LAUNCH_FAILED = "job-launch-failed"
     WORKER_SILENT = "worker-silent"
     NODE_REFUSED = "node-refused"
@@ -71,7 +76,7 @@ class Verdict:
     @property
     def certain(self) -> bool:
         """Whether waiting longer cannot help: a cause was found and not only an absence."""
-        return self.code not in (Code.UNKNOWN, Code.NODE_NEVER_REGISTERED)
+        return self.code not in (Code.UNKNOWN, Code.NODE_NEVER_REGISTERED, Code.BOOTSTRAP_WAITS)
 
     @property
     def reason(self) -> str:

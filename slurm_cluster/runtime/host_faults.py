@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from slurm_cluster.runtime.connections import label
-from slurm_cluster.runtime.evidence import Evidence
+from slurm_cluster.runtime.evidence import HEAD, Evidence
 from slurm_cluster.runtime.fault import Code, Verdict
 from slurm_cluster.runtime.machine_faults import SET_CLOCKS
 
@@ -14,6 +14,9 @@ LEAST_BYTES = 16 * 2**20
 """A file system with less room is full: a job's script, a log line and Slurm's state no longer fit together."""
 
 LEAST_INODES = 64
+SPOOL_FULL = "SlurmdSpoolDir is full"
+"""With this reason slurmd drains its own node (slurmd/req.c)."""
+
 MOST_SKEW_SECONDS = 60
 """munge refuses credentials at 300 (munge.7, time to live)."""
 
@@ -40,6 +43,25 @@ def _lack(item: dict[str, Any]) -> str:
     if item["inodes"] and item["inodes_free"] < LEAST_INODES:
         return f"{item['inodes_free']} of {item['inodes']} inodes are free"
     return ""
+
+
+def spools(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield nodes that slurmd itself has drained as it could not write a job, where the disk was not looked at."""
+    for node in evidence.workers:
+        visit = evidence.answers.get(f"visit:{node}", {})
+        row = (evidence.fact(HEAD, "nodes") or {}).get(node, {})
+        # the reason outlives the drain
+        kept = row.get("reason", "") if "DRAIN" in row.get("state", "") else ""
+        said = next((text for text in (visit.get("drained", ""), kept) if SPOOL_FULL in text), "")
+        if said and not evidence.fact(node, "disks"):
+            yield Verdict(
+                code=Code.DISK_FULL,
+                node=node,
+                sentence=f"the file system of SlurmdSpoolDir on {node} is full: slurmd could not write what a job "
+                f"needs and drained the node with the reason '{said}'.",
+                change=f"Make room on {node} (df -h and df -i of SlurmdSpoolDir, /var/lib/slurm/slurmd or what "
+                f"scontrol show config says), then `scontrol update nodename={node} state=resume`.",
+            )
 
 
 def mounts(evidence: Evidence) -> Iterator[Verdict]:

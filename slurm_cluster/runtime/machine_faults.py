@@ -56,13 +56,18 @@ def bootstrap_failure(evidence: Evidence, node: str) -> tuple[str, str] | None:
     gate = evidence.gate or {}
     if node == HEAD and gate.get("stage") == "bootstrap" and gate.get("failure"):
         return gate["failure"]["step"], gate["failure"]["reason"]
-    status = evidence.fact(node, "status") or evidence.answers.get(f"status:{node}", {}).get("status")
+    status = _status(evidence, node)
     if status is not None:
         return (status["step"], str(status["reason"])) if status.get("state") == "failed" else None
     for text in (*_unanswered(evidence, node), evidence.machines[node].failure):
         if FAILURE_PREFIX in text:
             return parse_failure(console_failure(text))
     return None
+
+
+def _status(evidence: Evidence, node: str) -> dict[str, Any] | None:
+    found = evidence.fact(node, "status") or evidence.answers.get(f"status:{node}", {}).get("status")
+    return found if isinstance(found, dict) else None
 
 
 def _unanswered(evidence: Evidence, node: str) -> Iterator[str]:
@@ -86,6 +91,20 @@ def _bootstrap_failed(evidence: Evidence, node: str, step: str, reason: str) -> 
         sentence=f"bootstrap of {_named(evidence, node)} failed in step {step}: {reason.rstrip('.')}.",
         change=f"Correct that and deploy again; {_LOOK_AT_LOGS}",
     )
+
+
+def waiting_bootstraps(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield machines whose bootstrap goes on trying, with what it met; it may yet succeed."""
+    for node in _in_question(evidence):
+        status = _status(evidence, node) or {}
+        if status.get("state") == "running" and status.get("trouble"):
+            yield Verdict(
+                code=Code.BOOTSTRAP_WAITS,
+                node=node,
+                sentence=f"bootstrap of {_named(evidence, node)} has been in step {status['step']} for "
+                f"{status['seconds']:.0f} seconds and tries again and again: {status['trouble'].rstrip('.')}.",
+                change=f"It goes on by itself once that is mended; {_LOOK_AT_LOGS}",
+            )
 
 
 def agents(evidence: Evidence) -> Iterator[Verdict]:

@@ -59,7 +59,13 @@ def script(call: ProbeCall) -> str:
     command = " ".join(shlex.quote(word) for word in (str(COMMAND), *call.argv[1:]))
     return (
         f"[ -x {COMMAND} ] && exec {command}\n"
-        f"printf 'no {COMMAND} yet: %s\\n' \"$(grep -s '^{FAILURE_PREFIX}' {_USER_DATA_LOG} | tail -n 1)\" >&2\n"
+        f"said=$(grep -s '^{FAILURE_PREFIX}' {_USER_DATA_LOG} | tail -n 1)\n"
+        # what ended without a word never came to the user data
+        '[ "$said" ] || case $(cloud-init status 2>/dev/null) in *done* | *error* | *disabled*)\n'
+        f'  said="{FAILURE_PREFIX} step=cloud-init reason=user data did not run: '
+        "$(cloud-init status --long 2>&1 | tr '\\n' ' ')\" ;;\n"
+        "esac\n"
+        f"printf 'no {COMMAND} yet: %s\\n' \"$said\" >&2\n"
         "exit 127\n"
     )
 
@@ -86,8 +92,11 @@ def status_call(node: str) -> ProbeCall:
 def stuck(status: Answer) -> bool:
     """Return whether an answer to ``status_call`` is a reason to probe and diagnose before the gate has ended.
 
-    A failed bootstrap is one at once; waiting for other machines is one after a minute.
+    A failed bootstrap is one at once, and so is user data that has failed before it; waiting for other machines is one
+    after a minute.
     """
+    if FAILURE_PREFIX in str(status.get(UNANSWERED, "")):
+        return True
     seen: Mapping[str, Any] = status.get("status") or {}
     if seen.get("state") == "failed":
         return True

@@ -10,6 +10,7 @@ from slurm_cluster.model.node_states import ASLEEP
 from slurm_cluster.runtime.connections import label
 from slurm_cluster.runtime.evidence import HEAD, Evidence
 from slurm_cluster.runtime.fault import Code, Verdict
+from slurm_cluster.runtime.host_faults import SPOOL_FULL
 from slurm_cluster.runtime.machine_faults import SET_CLOCKS, fit_node, give_key
 
 _RELEASES = ("20.11", "21.08", "22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
@@ -21,6 +22,8 @@ _AWAY = ("DOWN", "NOT_RESPONDING", "FAIL")
 _KEPT = ("DRAIN", "DRAINING", "DRAINED")
 _ASLEEP = ASLEEP | {"REBOOT_ISSUED"}
 _START_TROUBLE = re.compile(r"cgroup|plugin|dlopen", re.IGNORECASE)
+_NO_SUCH_NODE = re.compile(r"Unable to (?:find node record for (\S+)|determine this slurmd's NodeName)")
+_SILENT = re.compile(r"^exit status 0;.* got no output")
 _FATAL = re.compile(r"fatal|cannot|can't|couldn't|unable|failed", re.IGNORECASE)
 
 
@@ -96,6 +99,27 @@ def refused_messages(evidence: Evidence) -> Iterator[Verdict]:
             )
 
 
+def ignored_messages(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield nodes whose slurmd ends slurmctld's connections without an answer, as it does where it trusts no message.
+
+    Key and clock look alike from the head: slurmd's own log has munge's word.
+    """
+    for node, found in (evidence.fact(HEAD, "hung_up") or {}).items():
+        peer = _peers(evidence).get(node, {})
+        if peer.get("outcome") != "open" or (evidence.met(node, "credential") or {}).get("decoded"):
+            continue
+        yield Verdict(
+            code=Code.MESSAGES_REFUSED,
+            node=node,
+            sentence=f"slurmd of {node} takes connections from the head and ends them without an answer to a message: "
+            f"'{found['line']}'. So it does where it cannot authenticate slurmctld: its munge has another key, or is "
+            "down, or its clock differs by minutes. The way there is open; no port is involved.",
+            change=f"`journalctl -u slurmd | grep -i munge` on {node} tells which: 'Invalid credential' is the key, "
+            "'Expired' or 'Rewound' the clock. Give it the head's /etc/munge/munge.key, or the right time, and restart "
+            "munge and slurmd there.",
+        )
+
+
 def releases(evidence: Evidence) -> Iterator[Verdict]:
     """Yield nodes whose slurmd is of a release that slurmctld does not serve."""
     head = evidence.fact(HEAD, "slurm_version") or ""
@@ -162,6 +186,25 @@ def _config_differs(node: str, sentence: str) -> Verdict:
         else f"Give {node} the head's slurm.conf and restart slurmd there; better, have slurmd fetch it "
         "(SlurmctldParameters=enable_configless, slurmd --conf-server HEAD:6817).",
     )
+
+
+def unknown_names(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield slurmds that do not start as slurm.conf has no node of the name that they go by."""
+    for node in evidence.workers:
+        unit = evidence.fact(node, "slurm")
+        lines = [unit["journal"], *(evidence.fact(node, "log") or ())] if unit and unit["active"] != "active" else []
+        for line in lines:
+            if said := _NO_SUCH_NODE.search(line):
+                name = said[1] or "its host name"
+                yield Verdict(
+                    code=Code.NODE_NAME_UNKNOWN,
+                    node=node,
+                    sentence=f"slurmd of {node} does not start: it goes by the name {name}, and slurm.conf has no node "
+                    f"of that name: '{said[0]}'.",
+                    change=f"Start it with the name that its NodeName line has: slurmd -N {node} (SLURMD_OPTIONS in "
+                    "/etc/default/slurmd or /etc/sysconfig/slurmd), or correct slurm.conf.",
+                )
+                break
 
 
 def starts(evidence: Evidence) -> Iterator[Verdict]:
@@ -242,6 +285,22 @@ def jobs(evidence: Evidence) -> Iterator[Verdict]:
             )
 
 
+def silent_srun(evidence: Evidence) -> Iterator[Verdict]:
+    """Yield launches of the gate that ended well and printed nothing, where no connection explains it."""
+    for check in (evidence.gate or {}).get("checks", ()):
+        if check["passed"] is False and check["name"].startswith("srun") and _SILENT.search(check["detail"]):
+            yield Verdict(
+                code=Code.SRUN_SILENT,
+                node="" if len(check["nodes"]) > 1 else check["nodes"][0],
+                sentence=f"{check['name']}: srun ended with exit status 0 and printed nothing of what its tasks on "
+                f"{', '.join(check['nodes'][:4])} should have said, and every connection that it needs could be opened:"
+                " the network is not why.",
+                change="See on the head which srun is run (type -a srun), and what handles its output: cli_filter and "
+                "SPANK plugins (plugstack.conf), TaskProlog, a wrapper. Its exit status proves nothing: before Slurm "
+                "26.05.2 it is 0 although no task was started.",
+            )
+
+
 def silent_jobs(evidence: Evidence) -> Iterator[Verdict]:
     """Yield nodes on which a job runs whose answer does not come, as far as blocked connections do not explain it."""
     watching = (evidence.met(HEAD, "meeting") or {}).get("watching")
@@ -283,7 +342,8 @@ def node_states(evidence: Evidence) -> Iterator[Verdict]:
         if flags & _ASLEEP or "INVALID_REG" in flags:
             continue
         reason = row["reason"] or "none given"
-        if low := _LOW.match(row["reason"]):
+        # the reason of a fault that was mended stays
+        if (low := _LOW.match(row["reason"])) and flags & {*_AWAY, *_KEPT}:
             yield Verdict(
                 code=Code.NODE_REFUSED,
                 node=node,
@@ -299,7 +359,7 @@ def node_states(evidence: Evidence) -> Iterator[Verdict]:
                 change=f"If nothing else here explains it: `systemctl status slurmd` on {node}, then `scontrol update "
                 f"nodename={node} state=resume`.",
             )
-        elif flags & set(_KEPT):
+        elif flags & set(_KEPT) and SPOOL_FULL not in reason:
             yield Verdict(
                 code=Code.NODE_DRAINED,
                 node=node,

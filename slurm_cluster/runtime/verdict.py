@@ -17,35 +17,41 @@ _LAYERS = (
     machine_faults.instances,
     machine_faults.agents,
     host_faults.disks,
+    host_faults.spools,
     host_faults.mounts,
     slurm_faults.unreachable,
     slurm_faults.starts,
+    slurm_faults.unknown_names,
     machine_faults.daemons,
     machine_faults.apply_failure,
     machine_faults.names,
     connection_faults.controller,
     machine_faults.credentials,
     slurm_faults.refused_messages,
+    slurm_faults.ignored_messages,
     host_faults.clocks,
     slurm_faults.releases,
     machine_faults.slurmd,
     slurm_faults.hung_daemons,
     slurm_faults.accounting,
     machine_faults.refusals,
+    connection_faults.other_ports,
     slurm_faults.configurations,
     connection_faults.others,
     host_faults.srun_ports,
     slurm_faults.jobs,
     slurm_faults.silent_jobs,
+    machine_faults.waiting_bootstraps,
     machine_faults.late_bootstraps,
     machine_faults.unregistered,
     slurm_faults.node_states,
+    slurm_faults.silent_srun,
     host_faults.agents,
 )
 """From the ground up, in the order in which a node comes to serve."""
 
 _DAEMON_DOWN = (Code.SLURMCTLD_DOWN, Code.SLURMD_DOWN)
-_SYMPTOMS = (Code.NODE_DOWN, Code.JOB_LAUNCH_FAILED, Code.WORKER_SILENT)
+_SYMPTOMS = (Code.NODE_DOWN, Code.JOB_LAUNCH_FAILED, Code.WORKER_SILENT, Code.SRUN_SILENT)
 """What follows from other faults, and stands by itself only where none of those was found."""
 
 _FELT_EVERYWHERE = (
@@ -53,6 +59,12 @@ _FELT_EVERYWHERE = (
     Code.NAME_DOES_NOT_RESOLVE,
 )
 """What on the head takes the nodes with it."""
+
+_REFUSED = (Code.MUNGE_DOWN, Code.MUNGE_KEY_DIFFERS, Code.CLOCK_DIFFERS, Code.VERSION_MISMATCH)
+"""Why messages are refused."""
+
+_KEEPS_SLURMD = (Code.NODE_NAME_UNKNOWN, Code.NAME_DOES_NOT_RESOLVE, *_REFUSED)
+"""Without what it asks slurmctld for, slurmd does not start."""
 
 _NO_CAUSE = (Code.NODE_DRAINED, Code.SSM_AGENT_DOWN, Code.SRUN_PORTS_EXHAUSTED, Code.CONFIG_DIFFERS, *_SYMPTOMS)
 """What does not take a node down."""
@@ -70,9 +82,12 @@ def findings(evidence: Evidence) -> list[Verdict]:
 def _explained(verdict: Verdict, found: list[Verdict]) -> bool:
     """Return whether a verdict only says what follows from another one."""
     if verdict.code in _DAEMON_DOWN:
-        return any((item.code, item.node) == (Code.DAEMON_START_FAILED, verdict.node) for item in found)
+        causes = (Code.DAEMON_START_FAILED, *(() if verdict.node == HEAD else _KEEPS_SLURMD))
+        return any(item.code in causes and item.node == verdict.node for item in found)
     if verdict.code is Code.NODE_UNREACHABLE:
         return any((item.code, item.node) == (Code.INSTANCE_NOT_RUNNING, verdict.node) for item in found)
+    if verdict.code is Code.MESSAGES_REFUSED:
+        return any(item.code in _REFUSED and item.node in (verdict.node, HEAD) for item in found)
     if verdict.code not in _SYMPTOMS:
         return False
     return any(

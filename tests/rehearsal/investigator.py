@@ -10,6 +10,7 @@ from typing import Any
 from slurm_cluster.rehearsal.session import Rehearsal
 from slurm_cluster.runtime import probe_plan
 from slurm_cluster.runtime.evidence import HEAD, Answer, Evidence, Machine
+from slurm_cluster.runtime.functions.smoke_test.investigation import last_failure
 from slurm_cluster.runtime.probe_plan import ProbeCall
 from slurm_cluster.runtime.verdict import Verdict, findings
 
@@ -39,6 +40,25 @@ class Investigator:
         evidence = self._evidence(gate)
         while calls := probe_plan.plan(evidence):
             evidence = evidence.with_answers(self._answers(calls))
+        print(json.dumps(evidence.to_dict(), indent=1))
+        return findings(evidence)
+
+    def findings_of_boots(self) -> list[Verdict]:
+        """Return the faults that show while the gate waits for machines: agents, consoles, and what bootstraps say.
+
+        As after the time that the smoke test's function waits.
+        """
+        instances = {name: node.instance_id for name, node in self._rehearsal.nodes.items()}
+        ssm, ec2 = self._rehearsal.cloud.client("ssm"), self._rehearsal.cloud.client("ec2")
+        known = ssm.describe_instance_information()["InstanceInformationList"]
+        agents = {item["InstanceId"]: item["PingStatus"] for item in known}
+        machines = {}
+        for name, instance in instances.items():
+            agent = agents.get(instance, "")
+            console = "" if agent == "Online" else ec2.get_console_output(InstanceId=instance, Latest=True)["Output"]
+            machines[name] = Machine(instance_id=instance, state="running", agent=agent, failure=last_failure(console))
+        calls = [probe_plan.status_call(name) for name in instances if machines[name].agent == "Online"]
+        evidence = Evidence(machines=machines, groups={}, answers=self._answers(calls), final=True)
         print(json.dumps(evidence.to_dict(), indent=1))
         return findings(evidence)
 

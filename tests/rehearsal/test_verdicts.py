@@ -13,6 +13,7 @@ from slurm_cluster.rehearsal.node import Node
 from slurm_cluster.rehearsal.session import Rehearsal
 from slurm_cluster.runtime import probe_plan
 from slurm_cluster.runtime.verdict import Code, Verdict
+from tests.rehearsal.breakage_scripts import HEAD_AGAIN, NO_HEAD, OTHER_KEY, OWN_KEY
 from tests.rehearsal.closing import closed
 from tests.rehearsal.cluster_user import ClusterUser
 from tests.rehearsal.investigator import Investigator
@@ -128,27 +129,6 @@ def test_each_closed_flow_is_named_and_no_other(
         found = investigator.findings()
     assert {item.sentence.partition(":")[0]: item.code for item in found} == {name: CLOSED[name] for name in flow_ids}
     assert found[0].sentence.startswith(flow_ids[0])
-
-
-KEY = "/etc/munge/munge.key"
-OTHER_KEY = f"cp -p {KEY} /root/munge.key; head -c 64 /dev/urandom > {KEY}; systemctl restart munge"
-OWN_KEY = f"mv /root/munge.key {KEY}; systemctl restart munge"
-NO_HEAD = """\
-systemctl stop slurm-cluster-names
-cp /etc/hosts /root/hosts
-cp -L /etc/resolv.conf /root/resolv.conf
-name=$(awk '$2 ~ /^head[.]/ { print $2 }' /etc/hosts)
-grep -v " $name" /root/hosts > /etc/hosts
-[ -z "%s" ] || echo "%s $name" >> /etc/hosts
-rm /etc/resolv.conf
-echo nameserver 127.0.0.99 > /etc/resolv.conf
-"""
-HEAD_AGAIN = """\
-cat /root/hosts > /etc/hosts
-rm /etc/resolv.conf
-cp /root/resolv.conf /etc/resolv.conf
-systemctl start slurm-cluster-names
-"""
 
 
 def test_faults_of_workers_are_told_apart_and_are_no_blocked_flow(

@@ -127,6 +127,15 @@ def _free(port: int) -> bool:
     return found is not None
 
 
+def test_where_a_program_listens() -> None:
+    own = Path("/proc/self/comm").read_text().strip()
+    with socket.create_server(("127.0.0.1", 0)) as held, socket.create_connection(held.getsockname()) as opened:
+        found = host_facts.listening(own)
+        assert held.getsockname()[1] in found
+        assert opened.getsockname()[1] not in found
+    assert host_facts.listening("no such program") == []
+
+
 def test_the_address_towards_a_machine() -> None:
     assert host_facts.address_towards(LOOPBACK) == LOOPBACK
     assert not any(address.startswith("127.") for address in host_facts.addresses())

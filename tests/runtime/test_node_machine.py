@@ -146,7 +146,7 @@ def test_apt_waits_for_locks_asks_nothing_and_gives_the_timers_back() -> None:
         "install --no-install-recommends munge",
     ]
     for line in apt:
-        assert "DPkg::Lock::Timeout=600" in line
+        assert "DPkg::Lock::Timeout=20" in line
         assert "--force-confold" in line
         environment = run.environments[run.calls.index(line)]
         assert environment is not None

@@ -155,6 +155,11 @@ def dead_slurmd(case: Foreign) -> None:
     case.facts[HEAD]["nodes"][FIRST] = row("DOWN+NOT_RESPONDING", "Not responding")
 
 
+def other_port(case: Foreign) -> None:
+    dead_slurmd(case)
+    case.facts[HEAD]["peers"][FIRST]["elsewhere"] = [16818]
+
+
 def no_life(case: Foreign) -> None:
     for port in (6818, 1024, 33279, 65535):
         case.connection(HEAD, FIRST, port, "timeout")
@@ -181,6 +186,29 @@ def cgroup_on_worker(case: Foreign) -> None:
 
 def no_dbd(case: Foreign) -> None:
     case.facts[HEAD]["slurmdbd"] = {"host": "db", "port": 6819, "outcome": "refused"}
+
+
+def no_word(case: Foreign) -> None:
+    job_silent(case)
+    line = "error: slurm_receive_msgs: [[n1]:41498] failed: Zero Bytes were transmitted or received"
+    case.facts[HEAD]["hung_up"] = {FIRST: {"line": line, "when": 1.0}}
+
+
+def other_name(case: Foreign) -> None:
+    dead_slurmd(case)
+    said = "error: Unable to find node record for cpu-9"
+    case.facts[FIRST]["slurm"] = {**STOPPED_UNIT, "active": "failed", "journal": said}
+
+
+def full_spool(case: Foreign) -> None:
+    case.unvisited(FIRST)
+    reason = "SlurmdSpoolDir is full [root@2026-01-01T00:00:00]"
+    case.visits[FIRST] = {"how": "failed", "why": "job 7 is FAILED", "job": "7", "log": [], "drained": reason}
+
+
+def full_spool_before(case: Foreign) -> None:
+    case.unvisited(FIRST)
+    case.facts[HEAD]["nodes"][FIRST] = row("IDLE+DRAIN", "SlurmdSpoolDir is full [root@2026-01-01T00:00:00]")
 
 
 def job_failed(case: Foreign) -> None:
@@ -246,6 +274,11 @@ FAULTS: list[tuple[Callable[[Foreign], None], Code, str, str]] = [
     (not_reloaded, Code.CONFIG_DIFFERS, HEAD, "not loaded since"),
     (hung_slurmd, Code.SLURMD_HUNG, FIRST, "The way there is open"),
     (dead_slurmd, Code.SLURMD_DOWN, FIRST, "it refused a connection from head"),
+    (other_port, Code.DAEMON_PORT_DIFFERS, FIRST, "listens on TCP 16818, and is looked for on TCP 6818"),
+    (other_name, Code.NODE_NAME_UNKNOWN, FIRST, "the name cpu-9"),
+    (no_word, Code.MESSAGES_REFUSED, FIRST, "no port is involved"),
+    (full_spool, Code.DISK_FULL, FIRST, "SlurmdSpoolDir on cpu-static-1 is full"),
+    (full_spool_before, Code.DISK_FULL, FIRST, "drained the node with the reason"),
     (no_life, Code.NODE_UNREACHABLE, FIRST, "no sign of life"),
     (no_address, Code.NAME_DOES_NOT_RESOLVE, HEAD, "the name cpu-1 does not resolve"),
     (plugin_on_head, Code.DAEMON_START_FAILED, HEAD, "auth plugin"),
@@ -290,6 +323,22 @@ def test_an_old_enough_release_is_no_fault_and_a_site_may_have_other_files() -> 
     other_conf(case)
     case.facts[HEAD]["debug_flags"] = "Steps,NO_CONF_HASH"
     assert case.found() == []
+
+
+@pytest.mark.parametrize("reason", ["Low RealMemory (reported:1 < 2)", "SlurmdSpoolDir is full", "bad dimm"])
+def test_the_reason_of_what_was_mended_is_no_fault(reason: str) -> None:
+    case = Foreign()
+    case.unvisited(FIRST)
+    case.facts[HEAD]["nodes"][FIRST] = row("ALLOCATED", f"{reason} [slurm@2026-01-01T00:00:00]")
+    assert case.found() == []
+
+
+def test_two_slurmds_that_are_down_are_named_both() -> None:
+    case = Foreign()
+    dead_slurmd(case)
+    case.connection(HEAD, SECOND, 6818, "refused")
+    case.unvisited(SECOND)
+    assert case.found() == [(Code.SLURMD_DOWN, FIRST), (Code.SLURMD_DOWN, SECOND)]
 
 
 def test_nodes_that_sleep_are_no_fault() -> None:

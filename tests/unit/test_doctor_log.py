@@ -54,6 +54,21 @@ def test_machines_that_are_no_nodes_and_probes_that_say_nothing_are_passed_over(
     assert controller_log.refused(lines(WRONG_KEY + probe, tmp_path), {"n1": "n1"}) == {}
 
 
+HUNG_UP = """\
+[2026-11-30T22:34:54.032] error: slurm_receive_msgs: [[n1.lab]:41498] failed: Zero Bytes were transmitted or received
+[2026-11-30T22:34:54.032] error: slurm_receive_msgs: [[n2]:41498] failed: Zero Bytes were transmitted or received
+[2026-11-30T22:34:55.032] error: slurm_receive_msgs: [[n1.lab]:41498] failed: Zero Bytes were transmitted or received
+[2026-11-30T22:34:56.032] error: slurm_receive_msg: [[n3]:41498] failed: Zero Bytes were transmitted or received
+[2026-11-30T22:34:56.032] error: slurm_receive_msg: [[n3]:41498] failed: Zero Bytes were transmitted or received
+"""
+
+
+def test_who_ends_slurmctlds_connections_without_an_answer_more_than_once_is_told(tmp_path: Path) -> None:
+    found = controller_log.hung_up(lines(HUNG_UP, tmp_path), {**NAMES, "n3": "n3"})
+    assert list(found) == ["n1"]
+    assert "[[n1.lab]:41498]" in found["n1"]["line"]
+
+
 def test_what_was_mended_counts_no_more(tmp_path: Path) -> None:
     found = controller_log.refused(lines(WRONG_KEY, tmp_path), NAMES)
     when = found["n2"]["when"]

@@ -8,6 +8,7 @@ import json
 import random
 import socket
 import string
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,14 @@ def test_a_job_that_runs_and_says_nothing_is_silent_and_cancelled() -> None:
     assert programs.called("scancel") == ["scancel --quiet 7"]
 
 
+def test_a_job_that_is_over_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visits, "_COMPLETING_SECONDS", 0.05)
+    programs = Programs({"env -i": "7", "scontrol --oneliner show job": job("COMPLETING")})
+    began = time.monotonic()
+    found = visit(programs, limits=Limits(start=5, answer=5))
+    assert (found.how, time.monotonic() - began < 3) == ("silent", True)
+
+
 @pytest.mark.parametrize(
     ("status", "words"), [("40", "neither Python"), ("41", "no scontrol"), ("42", "could not reach")]
 )
@@ -184,16 +193,17 @@ def drained(reason: str) -> str:
     )
 
 
-def test_a_node_that_slurm_drains_for_the_doctors_job_is_given_back() -> None:
+@pytest.mark.parametrize("reason", ["batch job complete failure", "SlurmdSpoolDir is full"])
+def test_a_node_that_slurm_drains_for_the_doctors_job_is_given_back(reason: str) -> None:
     programs = Programs(
         {
             "env -i": "7",
             "scontrol --oneliner show job": job("FAILED", status="1:0"),
-            "scontrol --oneliner show nodes": drained("batch job complete failure"),
+            "scontrol --oneliner show nodes": drained(reason),
         }
     )
     found = visit(programs)
-    assert found.how == "failed"
+    assert (found.how, reason in found.drained) == ("failed", True)
     assert "which the doctor took back" in found.why
     assert programs.called("scontrol update NodeName") == ["scontrol update NodeName=n1 State=RESUME"]
 

@@ -33,6 +33,18 @@ def test_a_worker_whose_slurmd_is_not_due_yet_is_not_called_down() -> None:
     assert Code.SLURMD_DOWN not in {found.code for found in findings(case.evidence())}
 
 
+def test_a_bootstrap_that_tries_again_says_what_it_met_and_may_yet_succeed() -> None:
+    case = Case()
+    case.gate = None
+    trouble = "could not install slurmd yet: Could not get lock. It is held by process 7 (apt)"
+    case.statuses[FIRST] = {"state": "running", "step": "packages", "reason": None, "trouble": trouble, "seconds": 70}
+    del case.facts[FIRST]
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node, found.certain) == (Code.BOOTSTRAP_WAITS, FIRST, False)
+    assert "in step packages for 70 seconds" in found.sentence
+    assert "held by process 7 (apt)" in found.sentence
+
+
 def test_the_heads_bootstrap_fails_the_gate_at_once() -> None:
     case = Case()
     case.facts.clear()

@@ -125,6 +125,16 @@ def _refused_by_a_daemon(case: Case, opener: str, listener: str) -> None:
     case.connection(opener, listener, case.daemon(listener), "refused", arrived=True)
 
 
+def _listens_elsewhere(case: Case) -> None:
+    case.facts[FIRST]["listening"] = [16818]
+    case.connection(HEAD, FIRST, 6818, "refused", arrived=True)
+
+
+def _silent_srun(case: Case) -> None:
+    case.gate = srun_failed()
+    case.gate["checks"][0]["detail"] = "exit status 0; expected cpu-static-1 ip-1; got no output; it said nothing"
+
+
 def _no_answers(case: Case) -> None:
     case.meetings.clear()
     case.facts = {FIRST: {UNANSWERED: "TimedOut"}}
@@ -173,6 +183,8 @@ LOOK_ALIKES: dict[str, tuple[Callable[[Case], object], Code]] = {
         lambda case: case.connection(FIRST, HEAD, 6817, "refused", arrived=False, left=False),
         Code.HOST_FIREWALL,
     ),
+    "slurmd listens elsewhere": (_listens_elsewhere, Code.DAEMON_PORT_DIFFERS),
+    "srun ends well and says nothing": (_silent_srun, Code.SRUN_SILENT),
     "no probe was answered": (_no_answers, Code.UNKNOWN),
 }
 

@@ -116,6 +116,7 @@ def test_ports_that_stand_for_the_srun_range(srun: PortRange, ports: tuple[int, 
 def test_waiting_for_the_head_is_looked_into_after_a_minute(status: dict[str, object], expected: bool) -> None:
     assert stuck({"status": status}) is expected
     assert stuck({UNANSWERED: "TimedOut"}) is False
+    assert stuck({UNANSWERED: "Failed: no slurm-cluster yet: slurm-cluster: FAILED step=cloud-init reason=x"}) is True
 
 
 def test_a_script_quotes_its_arguments_and_says_why_there_are_no_programs(tmp_path: Path) -> None:
@@ -130,6 +131,26 @@ def test_a_script_quotes_its_arguments_and_says_why_there_are_no_programs(tmp_pa
     program.symlink_to("/bin/echo")
     done = subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, check=False)
     assert done.stdout == "gate --request-id a b'; --phase create --on-update free --wait 60\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("status: running", " yet: \n"),
+        ("status: error", " yet: slurm-cluster: FAILED step=cloud-init reason=user data did not run: status: error"),
+        ("status: done", " yet: slurm-cluster: FAILED step=cloud-init reason=user data did not run: status: done"),
+    ],
+)
+def test_user_data_that_never_ran_is_told_from_one_that_still_runs(said: str, expected: str, tmp_path: Path) -> None:
+    program = tmp_path / "cloud-init"
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(0o755)
+    text = script(status_call(FIRST)).replace(str(COMMAND), str(tmp_path / "none"))
+    text = text.replace("/var/log/cloud-init-output.log", str(tmp_path / "log"))
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 127
+    assert expected in done.stderr
 
 
 def test_every_planned_command_is_one_of_the_nodes_programs() -> None:

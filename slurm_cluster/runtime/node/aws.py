@@ -10,6 +10,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from slurm_cluster.runtime.node import troubles
 from slurm_cluster.runtime.node.errors import NodeError
 
 if TYPE_CHECKING:
@@ -85,4 +86,5 @@ def patiently(
             limit = refusal_seconds if code in _REFUSALS else seconds
             if clock() - start + _PAUSE > limit:
                 raise NodeError(f"{what}: {problem}") from problem
+            troubles.tell(f"{what}: {problem}")
         sleep(_PAUSE)

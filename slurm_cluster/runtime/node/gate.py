@@ -176,7 +176,8 @@ class Gate:
             if status.get("state") == "failed":
                 raise Stopped(step, str(status.get("reason")))
             if self._out_of_time():
-                raise Stopped(step, f"this step of bootstrap has not ended after {self.wait_seconds:g} seconds")
+                why = f": {status['trouble']}" if status.get("trouble") else ""
+                raise Stopped(step, f"this step of bootstrap has not ended after {self.wait_seconds:g} seconds{why}")
             self.sleep(1)
 
     def _wait_for_workers(self, wanted: Sequence[str]) -> None:

@@ -31,6 +31,10 @@ _MOST_MOUNTS = 50
 _NEVER_WRITTEN = frozenset({"squashfs", "iso9660", "erofs", "cramfs", "udf"})
 _REMOTE = re.compile(r"^(nfs4?|cifs|smb3|lustre|ceph|beegfs|gpfs|glusterfs|9p|fuse(\..*)?|efs|panfs|pvfs2|orangefs)$")
 _LOCAL = re.compile(r"^(ext[234]|xfs|btrfs|zfs|f2fs|jfs|reiserfs|bcachefs|overlay|tmpfs)$")
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_LISTENING = "0A"
+"""State in /proc/net/tcp, proc_pid_net(5)."""
+
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -215,6 +219,25 @@ def free_ports(inside: PortRange, *, enough: int = ENOUGH_PORTS) -> dict[str, An
                 taken.callback(listener.close)
                 free += 1
     return {"range": str(inside), "size": len(ports), "enough": enough, "free": free}
+
+
+def listening(name: str, proc: Path = Path("/proc")) -> list[int]:
+    """Return the TCP ports on which processes of that name listen; those in containers are another machine's."""
+    inodes = set()
+    for link in proc.glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            process = link.parents[1]
+            # Debian's programs have a name of their own behind the usual one
+            known = (process / "comm").read_text().strip() in (name, f"{name}-wlm")
+            if known and (process / "ns/pid").readlink() == (proc / "self/ns/pid").readlink():
+                inodes |= set(_SOCKET.findall(str(link.readlink())))
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in (proc / "self/net" / table).read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == _LISTENING and words[9] in inodes:
+                ports.add(int(words[1].rpartition(":")[2], 16))
+    return sorted(ports)
 
 
 def answers_ping(host: str, *, seconds: float = 2) -> bool:

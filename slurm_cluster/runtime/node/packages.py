@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from slurm_cluster.model.flows import Role
+from slurm_cluster.runtime.node import troubles
 from slurm_cluster.runtime.node.commands import CommandError, Runner
 from slurm_cluster.runtime.node.errors import NodeError
 
@@ -21,7 +22,8 @@ _TIMED = ("apt-daily.service", "apt-daily-upgrade.service", "unattended-upgrades
 _APT = (
     "apt-get",
     "-o",
-    "DPkg::Lock::Timeout=600",
+    # who waits for longer could not say for whom
+    "DPkg::Lock::Timeout=20",
     "-o",
     "Acquire::Retries=5",
     "-o",
@@ -86,6 +88,7 @@ def _update_and_install(
                     f"could not install {' '.join(names)}: {problem}: "
                     "the subnet needs a route to the package mirror, or the image needs the packages in it"
                 ) from problem
+            troubles.tell(f"could not install {' '.join(names)} yet: {problem}")
             sleep(_PAUSE)
         else:
             return

@@ -69,6 +69,7 @@ def all_of(run: Runner, who: NodeIdentity) -> dict[str, Callable[[], Any]]:
         "munge": lambda: unit(run, "munge.service"),
         "slurm": lambda: unit(run, f"{daemon}.service"),
         "release": lambda: run([daemon, "-V"], timeout=_SECONDS).stdout.strip(),
+        "listening": lambda: host_facts.listening(daemon),
         "credential": lambda: encode(run),
         "log": lambda: complaints(run, daemon),
     }
@@ -85,18 +86,22 @@ def address() -> str:
 
 
 def status(path: Path = STATUS_FILE, boot_id_file: Path = BOOT_ID_FILE) -> dict[str, Any]:
-    """Return how far bootstrap is in this boot: ``state`` (``none`` before it begins), ``step``, its ``seconds``."""
+    """Return how far bootstrap is in this boot: ``state`` (``none`` before it begins), ``step``, its ``seconds``.
+
+    ``trouble`` is why a step that tries again has not succeeded yet, empty where it has not tried twice.
+    """
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:
         value = {}
     if value.get("boot_id") != boot_id_file.read_text().strip():
-        return {"state": "none", "step": "", "reason": None, "seconds": 0}
+        return {"state": "none", "step": "", "reason": None, "trouble": "", "seconds": 0}
     began = value["steps"][-1]["started"] if value["steps"] else time.time()
     return {
         "state": value["state"],
         "step": value["step"],
         "reason": value["reason"],
+        "trouble": value.get("trouble", ""),
         "seconds": round(max(0, time.time() - began), 1),
     }
 

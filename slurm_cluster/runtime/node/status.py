@@ -1,8 +1,10 @@
 """What bootstrap has done in this boot, for people and for the programs that wait.
 
 ``STATUS_FILE`` holds ``{"boot_id", "state": "running"|"ready"|"failed", "step", "reason", "steps": [...]}``; each step
-is ``{"name", "started", "ended"}`` in seconds since the epoch. A node is ready when the state is ``ready`` *and* the
-boot id is that of the running kernel: a file of an earlier boot proves nothing.
+is ``{"name", "started", "ended"}`` in seconds since the epoch. While a step tries again, ``trouble`` says why.
+
+A node is ready when the state is ``ready`` *and* the boot id is that of the running kernel: a file of an earlier boot
+proves nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_cluster.model.node_files import FAILURE_PREFIX, STATUS_FILE
-from slurm_cluster.runtime.node import files
+from slurm_cluster.runtime.node import files, troubles
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 CONSOLE = Path("/dev/console")
@@ -68,7 +70,8 @@ class Status:
         self._value["step"] = name
         self._write()
         try:
-            yield
+            with troubles.heard_by(self._trouble):
+                yield
         except BaseException as problem:
             reason = str(problem) or type(problem).__name__
             record["ended"] = self._clock()
@@ -77,11 +80,16 @@ class Status:
             self._announce(failure_line(name, reason))
             raise
         record["ended"] = self._clock()
+        self._value.pop("trouble", None)
         self._write()
 
     def ready(self) -> None:
         """Record that every step of this boot is done."""
         self._value["state"] = "ready"
+        self._write()
+
+    def _trouble(self, text: str) -> None:
+        self._value["trouble"] = " ".join(text.split())[:_REASON_LENGTH]
         self._write()
 
     def _write(self) -> None:

@@ -250,8 +250,9 @@ class Watch:
         """Yield what the bootstraps say of being stuck or failed."""
         for name, answer in statuses.items():
             status = answer.get("status") or {}
-            if probe_plan.stuck(answer) and (status.get("state") == "failed" or self._head_settled(now)):
-                yield f"{name} is {status.get('state')} in step {status.get('step')}"
+            failed = status.get("state") == "failed" or UNANSWERED in answer
+            if probe_plan.stuck(answer) and (failed or self._head_settled(now)):
+                yield f"{name} is {status.get('state', 'without programs')} in step {status.get('step', 'user data')}"
 
     def _head_settled(self, now: float) -> bool:
         return self.progress.head_ready is not None and now - self.progress.head_ready >= SETTLE_SECONDS
