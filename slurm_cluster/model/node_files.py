@@ -34,6 +34,9 @@ SSM_AGENT_UNITS = ("amazon-ssm-agent.service", "snap.amazon-ssm-agent.amazon-ssm
 FAILURE_PREFIX = "slurm-cluster: FAILED"
 """A failed boot prints ``slurm-cluster: FAILED step=... reason=...`` once to the console."""
 
+READY_LINE = "slurm-cluster: READY"
+"""A boot that made a node prints it to the console: what failed before it was overcome."""
+
 CLUSTER_TAG = "slurm-cluster:cluster"
 ROLE_TAG = "slurm-cluster:role"
 NODE_TAG = "slurm-cluster:node"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from slurm_cluster.model.flows import PortRange, Role, SlurmPorts
-from slurm_cluster.model.node_files import FAILURE_PREFIX
+from slurm_cluster.model.node_files import FAILURE_PREFIX, READY_LINE
 
 HEAD = "head"
 UNANSWERED = "unanswered"
@@ -128,12 +128,12 @@ def without_middle(text: str, length: int) -> str:
 
 
 def console_failure(text: str) -> str:
-    """Return the last line of a console that says why a boot failed, empty if there is none.
+    """Return the last line of a console that says why a boot failed, empty if there is none that was not overcome.
 
-    A boot that is tried again may succeed after it: it counts only for a machine whose agent does not answer; where
-    the agent answers, ``probe`` tells what became of the present boot.
+    It counts only for a machine whose agent does not answer; where the agent answers, ``probe`` tells what became of
+    the present boot.
     """
-    lines = [line for line in text.splitlines() if FAILURE_PREFIX in line]
+    lines = [line for line in text.rpartition(READY_LINE)[2].splitlines() if FAILURE_PREFIX in line]
     return lines[-1][lines[-1].index(FAILURE_PREFIX) :].strip() if lines else ""
 
 

@@ -68,7 +68,7 @@ def test_status_tells_the_steps_and_that_all_are_done(tmp_path: Path) -> None:
     }
     done = json.loads(path.read_text())
     assert (done["state"], done["steps"]) == ("ready", [{"name": "munge", "started": 0, "ended": 2}])
-    assert not (tmp_path / "console").exists()
+    assert (tmp_path / "console").read_text() == "slurm-cluster: READY\n"
 
 
 def test_a_failed_step_is_in_the_file_and_once_on_the_console(

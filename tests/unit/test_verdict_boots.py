@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slurm_cluster.model.node_files import READY_LINE
 from slurm_cluster.runtime import probe_plan
 from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, console_failure, parse_failure, without_middle
 from slurm_cluster.runtime.verdict import Code, findings
@@ -97,6 +98,21 @@ def test_a_console_tells_of_a_boot_whose_agent_never_came() -> None:
 
 def test_a_console_without_such_a_line_tells_nothing() -> None:
     assert console_failure("Linux version 6.12\nslurm-cluster: fine\n") == ""
+
+
+def test_a_failure_before_bootstrap_succeeded_is_no_reason_for_an_agent_that_was_lost_later() -> None:
+    overcome = f"{CONSOLE}\n[ 95.0] {READY_LINE}\n"
+    assert console_failure(overcome) == ""
+    case = Case()
+    case.gate = None
+    case.final = True
+    case.facts.clear()
+    case.meetings.clear()
+    case.machines[HEAD] = replace(case.machines[HEAD], agent="ConnectionLost", failure=console_failure(overcome))
+    found = verdict(lambda _: None, case)
+    assert (found.code, found.node) == (Code.AGENT_NEVER_ONLINE, HEAD)
+    assert "is ConnectionLost now" in found.sentence
+    assert console_failure(f"{overcome}{CONSOLE}").endswith("reason=no such key"), "it failed again"
 
 
 def test_a_failure_that_the_present_boot_has_overcome_counts_no_more() -> None:

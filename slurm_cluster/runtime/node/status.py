@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurm_cluster.model.node_files import FAILURE_PREFIX, STATUS_FILE
+from slurm_cluster.model.node_files import FAILURE_PREFIX, READY_LINE, STATUS_FILE
 from slurm_cluster.runtime.node import files, troubles
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -37,7 +37,7 @@ class Status:
 
     Args:
         path: the status file.
-        console: where the failure line goes besides standard error.
+        console: where the line that says how the boot ended goes, besides standard error.
         boot_id: id of this boot; read from the kernel when not given.
         clock: seconds since the epoch.
     """
@@ -84,9 +84,10 @@ class Status:
         self._write()
 
     def ready(self) -> None:
-        """Record that every step of this boot is done."""
+        """Record that every step of this boot is done, and print so: on the console a failure may stand before it."""
         self._value["state"] = "ready"
         self._write()
+        self._announce(READY_LINE)
 
     def _trouble(self, text: str) -> None:
         self._value["trouble"] = " ".join(text.split())[:_REASON_LENGTH]
@@ -97,6 +98,6 @@ class Status:
 
     def _announce(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
-        # A console that cannot be written to must not hide the reason, which is in the status file as well.
+        # A console that cannot be written to must not hide how it ended, which is in the status file as well.
         with contextlib.suppress(OSError), self._console.open("w") as stream:
             stream.write(line + "\n")
