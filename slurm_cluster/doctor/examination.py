@@ -97,7 +97,7 @@ class Doctor:
 
     def examine(self) -> Examination:
         """Go round once."""
-        self._head = Head(self._run, self._options.user)
+        self._head = Head(self._run, self._options.user, self._options.nodes)
         head = self._head.facts()
         nodes = self._head.nodes
         shown = table.in_order(nodes.values(), self._options.nodes)[:_MOST_PEERS]

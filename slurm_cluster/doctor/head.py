@@ -6,7 +6,7 @@ import os
 import pwd
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,11 +29,13 @@ class Head:
     Args:
         run: runs programs.
         user: as whom jobs are submitted, empty for the one who runs this.
+        only: names of the nodes that are of interest, all if empty.
     """
 
-    def __init__(self, run: Runner, user: str) -> None:
+    def __init__(self, run: Runner, user: str, only: Sequence[str] = ()) -> None:
         self._run = run
         self._user = user
+        self._only = frozenset(only)
         self.root = os.geteuid() == 0
         self.answered = True
         self.settings = self._settings()
@@ -119,7 +121,8 @@ class Head:
         return self.gather(asked, FACT_SECONDS)
 
     def _node_rows(self) -> dict[str, dict[str, str]]:
-        self.nodes = table.read(self._run) if self.answered else {}
+        known = table.read(self._run) if self.answered else {}
+        self.nodes = {name: node for name, node in known.items() if not self._only or name in self._only}
         return {name: {**asdict(node.state), "version": node.version} for name, node in self.nodes.items()}
 
     def _credential(self) -> str:

@@ -19,6 +19,12 @@ INSTALL_DIR = Path("/opt/slurm-cluster")
 STATE_DIR = Path("/var/lib/slurm-cluster")
 """What a node remembers across reboots."""
 
+SLURMD_SPOOL_DIR = Path("/var/lib/slurm/slurmd")
+"""Slurm's own files of a worker: job scripts, credentials, sockets of job steps."""
+
+STATE_VOLUME_DIR = STATE_DIR / "state"
+"""Where the head mounts the state volume."""
+
 STATUS_FILE = STATE_DIR / "status.json"
 """Progress and outcome of ``bootstrap`` in this boot, see runtime.node.status."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from slurm_cluster.runtime.evidence import without_middle
 
@@ -66,12 +67,14 @@ class Verdict:
         node: the machine it is about, ``head`` or a Slurm node name; empty where it is none in particular.
         sentence: what was found and by which evidence.
         change: what to do.
+        layer: how far it is from the ground; less is more fundamental. ``findings`` sets it.
     """
 
     code: Code
     node: str
     sentence: str
     change: str
+    layer: int = 0
 
     @property
     def certain(self) -> bool:
@@ -88,6 +91,18 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what ``to_dict`` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none, or of a release that has other kinds of verdict.
+        """
+        texts = {name: value[name] for name in ("node", "sentence", "change")}
+        if not (isinstance(value["layer"], int) and all(isinstance(text, str) for text in texts.values())):
+            raise TypeError(f"this is no verdict: {value}")
+        return cls(code=Code(value["code"]), layer=value["layer"], **texts)
 
 
 def _flat(text: str) -> str:

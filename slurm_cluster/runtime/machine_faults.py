@@ -113,7 +113,7 @@ def agents(evidence: Evidence) -> Iterator[Verdict]:
         return
     for node in _in_question(evidence):
         machine = evidence.machines[node]
-        if machine.agent == "Online":
+        if machine.agent == "Online" or bootstrap_failure(evidence, node) is not None:
             continue
         how = f"is {machine.agent} now" if machine.agent else "has never registered"
         yield Verdict(

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm_cluster.model.flows import PortRange, SlurmPorts
-from slurm_cluster.model.node_files import COMMAND, FAILURE_PREFIX
+from slurm_cluster.model.node_files import COMMAND, DOCTOR_COMMAND, FAILURE_PREFIX
 from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Answer, Evidence, without_middle
 
 MOST_WORKERS = 4
@@ -32,6 +32,13 @@ STUCK_SECONDS = 60
 WAITING_STEPS = frozenset({"names", "head", "slurmd"})
 """Steps of a worker's bootstrap in which it waits for the head: a failure there has its cause elsewhere."""
 
+DOCTOR_ID = f"doctor:{HEAD}"
+"""Of the call that runs slurm-doctor on the head."""
+
+_DOCTOR_SECONDS = 95
+"""Ten more than what the doctor gives itself for all of it."""
+
+_PROGRAMS = {command.name: command for command in (COMMAND, DOCTOR_COMMAND)}
 _GATE_WORK_SECONDS = 600
 _ONLINE = "Online"
 _USER_DATA_LOG = "/var/log/cloud-init-output.log"
@@ -44,7 +51,7 @@ class ProbeCall:
     Args:
         id: key of its answer.
         node: ``head`` or a worker's Slurm node name.
-        argv: the command, ``slurm-cluster`` first.
+        argv: the command, ``slurm-cluster`` or ``slurm-doctor`` first.
         seconds: after which it is given up.
     """
 
@@ -56,16 +63,17 @@ class ProbeCall:
 
 def script(call: ProbeCall) -> str:
     """Return the shell script that carries a call out, also where user data has not brought the programs yet."""
-    command = " ".join(shlex.quote(word) for word in (str(COMMAND), *call.argv[1:]))
+    program = _PROGRAMS[call.argv[0]]
+    command = " ".join(shlex.quote(word) for word in (str(program), *call.argv[1:]))
     return (
-        f"[ -x {COMMAND} ] && exec {command}\n"
+        f"[ -x {program} ] && exec {command}\n"
         f"said=$(grep -s '^{FAILURE_PREFIX}' {_USER_DATA_LOG} | tail -n 1)\n"
         # what ended without a word never came to the user data
         '[ "$said" ] || case $(cloud-init status 2>/dev/null) in *done* | *error* | *disabled*)\n'
         f'  said="{FAILURE_PREFIX} step=cloud-init reason=user data did not run: '
         "$(cloud-init status --long 2>&1 | tr '\\n' ' ')\" ;;\n"
         "esac\n"
-        f"printf 'no {COMMAND} yet: %s\\n' \"$said\" >&2\n"
+        f"printf 'no {program} yet: %s\\n' \"$said\" >&2\n"
         "exit 127\n"
     )
 
@@ -123,7 +131,8 @@ def gate_call(request_id: str, *, phase: str, on_update: str, wait: int, apply_o
 def plan(evidence: Evidence) -> list[ProbeCall]:
     """Return the calls to make next, none when nothing more can be found out.
 
-    First each machine in question says what it knows of itself; then, knowing all addresses, they meet.
+    First each machine in question says what it knows of itself; then, knowing all addresses, they meet. Once the gate
+    has ended the doctor goes round meanwhile: before, its jobs could keep the gate from nodes.
     """
     stage = (evidence.gate or {}).get("stage")
     if not _reachable(evidence, HEAD) or stage == "bootstrap":
@@ -132,6 +141,8 @@ def plan(evidence: Evidence) -> list[ProbeCall]:
     workers = [] if stage == "apply" else suspects(evidence)
     machines = [HEAD, *(name for name in workers if _reachable(evidence, name))]
     facts = [_facts_call(name) for name in machines if f"facts:{name}" not in evidence.answers]
+    if evidence.gate is not None and stage != "apply" and DOCTOR_ID not in evidence.answers:
+        facts.append(_doctor_call(suspects(evidence)))
     if facts:
         return facts
     addresses = {name: found for name in machines if (found := address(evidence, name))}
@@ -184,6 +195,10 @@ def _reachable(evidence: Evidence, node: str) -> bool:
 
 def _facts_call(node: str) -> ProbeCall:
     return ProbeCall(id=f"facts:{node}", node=node, argv=("slurm-cluster", "probe"), seconds=60)
+
+
+def _doctor_call(workers: Sequence[str]) -> ProbeCall:
+    return ProbeCall(id=DOCTOR_ID, node=HEAD, argv=(DOCTOR_COMMAND.name, "--json", *workers), seconds=_DOCTOR_SECONDS)
 
 
 def _meet_call(evidence: Evidence, node: str, addresses: Mapping[str, str]) -> ProbeCall:

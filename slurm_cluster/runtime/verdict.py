@@ -7,9 +7,13 @@ that shows a fault of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
 from slurm_cluster.runtime import connection_faults, host_faults, machine_faults, slurm_faults
 from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence
 from slurm_cluster.runtime.fault import REASON_LENGTH, Code, Verdict
+from slurm_cluster.runtime.probe_plan import DOCTOR_ID
 
 __all__ = ["REASON_LENGTH", "Code", "Verdict", "diagnose", "findings"]
 
@@ -72,11 +76,28 @@ _NO_CAUSE = (Code.NODE_DRAINED, Code.SSM_AGENT_DOWN, Code.SRUN_PORTS_EXHAUSTED, 
 
 def findings(evidence: Evidence) -> list[Verdict]:
     """Return every fault that the evidence shows, the most fundamental first; for the full report."""
-    found = [verdict for layer in _LAYERS for verdict in layer(evidence)]
+    own = [replace(verdict, layer=number) for number, layer in enumerate(_LAYERS) for verdict in layer(evidence)]
+    found = sorted([*own, *_of_doctor(evidence, own)], key=lambda verdict: verdict.layer)
     # that a daemon's port is closed is no news where the daemon is known to be down
     down = {(verdict.code, verdict.node): verdict for verdict in reversed(found) if verdict.code in _DAEMON_DOWN}
     kept = [verdict for verdict in found if down.get((verdict.code, verdict.node), verdict) is verdict]
     return [verdict for verdict in kept if not _explained(verdict, kept)]
+
+
+def _of_doctor(evidence: Evidence, own: Sequence[Verdict]) -> Iterator[Verdict]:
+    """Yield what slurm-doctor on the head says of the same machines and the probes do not show.
+
+    What both say is said in the words of the probes, which know the security groups.
+    """
+    known = {(verdict.code, verdict.node) for verdict in own}
+    faults = evidence.answers.get(DOCTOR_ID, {}).get("faults")
+    for item in faults if isinstance(faults, list) else ():
+        try:
+            found = Verdict.from_dict(item)
+        except (KeyError, TypeError, ValueError):
+            continue  # the head has programs of another release
+        if (found.code, found.node) not in known and (not found.node or found.node in evidence.machines):
+            yield found
 
 
 def _explained(verdict: Verdict, found: list[Verdict]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from slurm_cluster.model.flows import SlurmPorts, cluster_flows
+from slurm_cluster.model.node_files import NODE_TAG
 from slurm_cluster.rehearsal.session import Rehearsal
-from tests.rehearsal.breakage_scripts import DATA_SOURCE_AGAIN, NO_DATA_SOURCE
+from tests.rehearsal.breakage_scripts import BOOTSTRAP_AGAIN, DATA_SOURCE_AGAIN, NO_DATA_SOURCE
 from tests.rehearsal.closing import closed
 from tests.rehearsal.cluster_user import ClusterUser, wait_until
 from tests.rehearsal.role_probes import Role, lacking_one_statement, listed, roles_of
@@ -121,6 +123,8 @@ def without_agent(node: str) -> Breakage:
     @contextmanager
     def broken(bench: Bench) -> Iterator[None]:
         member = bench.rehearsal.nodes[node].member
+        # the emulated Systems Manager registers whom it finds online when it is asked
+        bench.rehearsal.cloud.client("ssm").describe_instance_information()
         with scripts(node, "systemctl stop amazon-ssm-agent", "systemctl start amazon-ssm-agent")(bench):
             wait_until(lambda: not member.agent_online, seconds=20, what=f"no agent of {node}")
             yield
@@ -145,6 +149,98 @@ def bootstrapping(node: str) -> Breakage:
         finally:
             # it still waits for what is mended around this block, and only a new one starts at once
             bench.root(node, "systemctl stop slurm-cluster-bootstrap")
+
+    return broken
+
+
+def bootstrap_fails(node: str, break_it: str, mend_it: str) -> Breakage:
+    """Bootstrap runs again and fails; afterwards once more, and succeeds.
+
+    Args:
+        node: where.
+        break_it: script that keeps it from succeeding.
+        mend_it: script that undoes it.
+    """
+    return nested(scripts(node, "true", BOOTSTRAP_AGAIN), scripts(node, break_it, mend_it), _failing(node))
+
+
+def bootstrap_refuses(node: str, parameter: str) -> Breakage:
+    """The same where a parameter of the cluster holds an empty object; it bears on no node that does not bootstrap."""
+    return nested(scripts(node, "true", BOOTSTRAP_AGAIN), _emptied(parameter), _failing(node))
+
+
+def _failing(node: str) -> Breakage:
+    @contextmanager
+    def broken(bench: Bench) -> Iterator[None]:
+        bench.root(node, "systemctl restart --no-block slurm-cluster-bootstrap")
+        try:
+            wait_until(
+                lambda: '"state": "failed"' in bench.root(node, "cat /var/lib/slurm-cluster/status.json"),
+                seconds=_TROUBLE_SECONDS,
+                what=f"bootstrap of {node} fails",
+            )
+            yield
+        finally:
+            bench.root(node, "systemctl stop slurm-cluster-bootstrap")
+
+    return broken
+
+
+def _emptied(parameter: str) -> Breakage:
+    @contextmanager
+    def broken(bench: Bench) -> Iterator[None]:
+        path = json.loads(bench.root("head", "cat /etc/slurm-cluster/node.json"))["parameter_path"]
+        ssm, name = bench.rehearsal.cloud.client("ssm"), f"{path}/{parameter}"
+        before = ssm.get_parameter(Name=name)["Parameter"]["Value"]
+        ssm.put_parameter(Name=name, Value="{}", Type="String", Overwrite=True)
+        try:
+            yield
+        finally:
+            ssm.put_parameter(Name=name, Value=before, Type="String", Overwrite=True)
+
+    return broken
+
+
+def overcome(breakage: Breakage) -> Breakage:
+    """It was broken and is mended before anybody asks."""
+
+    @contextmanager
+    def broken(bench: Bench) -> Iterator[None]:
+        with breakage(bench):
+            pass
+        yield
+
+    return broken
+
+
+def without_profile(like: str, node: str) -> Breakage:
+    """There is one more machine, launched like another one but without an instance profile."""
+
+    @contextmanager
+    def broken(bench: Bench) -> Iterator[None]:
+        rehearsal = bench.rehearsal
+        ec2 = rehearsal.cloud.client("ec2")
+        (reservation,) = ec2.describe_instances(InstanceIds=[rehearsal.nodes[like].instance_id])["Reservations"]
+        model = reservation["Instances"][0]
+        launched = ec2.run_instances(
+            ImageId=model["ImageId"],
+            InstanceType=model["InstanceType"],
+            SubnetId=model["SubnetId"],
+            SecurityGroupIds=[group["GroupId"] for group in model["SecurityGroups"]],
+            TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": NODE_TAG, "Value": node}]}],
+            MinCount=1,
+            MaxCount=1,
+        )["Instances"][0]["InstanceId"]
+        try:
+            wait_until(
+                lambda: node in rehearsal.nodes and rehearsal.nodes[node].member.agent_online,
+                seconds=_BOOT_SECONDS,
+                what=f"the agent of {node} runs",
+            )
+            yield
+        finally:
+            ec2.terminate_instances(InstanceIds=[launched])
+            wait_until(lambda: node not in rehearsal.nodes, seconds=_BOOT_SECONDS, what=f"{node} is gone")
 
     return broken
 

@@ -101,6 +101,54 @@ time.sleep(600)'
 """
 APT_FREE = f"systemctl stop holder; {PACKAGE_AGAIN}"
 
+_UNITS = "/etc/systemd/system"
+
+
+def in_the_way(path: str) -> tuple[str, str]:
+    """Return scripts that put a directory where the node programs write a file, and the file again."""
+    return f"mv {path} /root/in-the-way; mkdir {path}", f"rmdir {path}; mv /root/in-the-way {path}"
+
+
+def does_not_start(unit: str) -> tuple[str, str]:
+    """Return scripts that stop a unit and keep it from starting, and that let it start."""
+    drop_in = f"{_UNITS}/{unit}.service.d/90-broken.conf"
+    return (
+        f"mkdir -p {_UNITS}/{unit}.service.d\nprintf '[Service]\\nExecStartPre=/bin/false\\n' > {drop_in}\n"
+        f"systemctl daemon-reload\nsystemctl stop {unit}",
+        f"rm {drop_in}\nsystemctl daemon-reload\nsystemctl reset-failed {unit} || true",
+    )
+
+
+NO_UNIT = in_the_way(f"{_UNITS}/slurm-cluster-names.service")
+NO_CLOUD_INIT_FILE = in_the_way("/etc/cloud/cloud.cfg.d/99-slurm-cluster.cfg")
+NO_DEFAULTS = in_the_way("/etc/default/slurmd")
+NO_AGENT = does_not_start("amazon-ssm-agent")
+NO_MUNGE = does_not_start("munge")
+OTHER_USER_ID = (
+    "sed -i.whole 's/^\\([^:]*\\):x:1000:/\\1:x:1001:/' /etc/passwd; ! getent passwd 1000",
+    "mv /etc/passwd.whole /etc/passwd",
+)
+_READ_ONLY = "mount --bind {0} {0}\nmount -o remount,bind,ro {0}"
+READ_ONLY_PROGRAMS = _READ_ONLY.format("/usr/local/sbin")
+READ_ONLY_PACKAGES = (
+    "apt-mark unhold slurm-client\n" + _READ_ONLY.format("/var/lib/dpkg"),
+    "umount /var/lib/dpkg",
+)
+NO_RULES = (
+    "printf '#!/bin/sh\\necho no netfilter >&2\\nexit 1\\n' > /root/nft; chmod 755 /root/nft\n"
+    "mount --bind /root/nft /usr/sbin/nft",
+    "umount /usr/sbin/nft",
+)
+OTHER_RELEASE = (
+    "printf '#!/bin/sh\\necho slurm 22.05.8\\n' > /usr/local/sbin/slurmd; chmod 755 /usr/local/sbin/slurmd",
+    "rm /usr/local/sbin/slurmd",
+)
+_MARKER = "/var/lib/slurm-cluster/state/.slurm-cluster"
+OTHER_CLUSTERS_VOLUME = (
+    f'cp -p {_MARKER} /root/marker; echo \'{{"cluster_id": "another"}}\' > {_MARKER}',
+    f"mv /root/marker {_MARKER}",
+)
+
 SILENT_SRUN = """\
 printf '#!/bin/sh\\nexec /usr/bin/srun "$@" >/dev/null\\n' > /usr/local/bin/srun
 chmod 755 /usr/local/bin/srun

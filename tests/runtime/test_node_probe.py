@@ -180,6 +180,8 @@ def test_facts_of_a_worker_ask_nobody_else() -> None:
     found = probe_facts.gather(probe_facts.all_of(run, who))
     assert found["node"] == "cpu-static-1"
     assert found["slurm"]["active"] == found["munge"]["active"] == "active"
+    assert {"available", "mount"} <= set(found["disks"][0])
+    assert found["hung"] == []
     assert {"controller", "nodes", "head_host"} & set(found) == set()
     assert [line for line in run.calls if line.startswith(("scontrol", "srun"))] == []
 

@@ -94,6 +94,8 @@ def test_a_console_tells_of_a_boot_whose_agent_never_came() -> None:
     found = verdict(lambda _: None, case)
     assert (found.code, found.node) == (Code.BOOTSTRAP_FAILED, HEAD)
     assert "user-data:bundle: no such key" in found.sentence
+    case.final = True
+    assert HEAD not in {item.node for item in findings(case.evidence()) if item.code is Code.AGENT_NEVER_ONLINE}
 
 
 def test_a_console_without_such_a_line_tells_nothing() -> None:

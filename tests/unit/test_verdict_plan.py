@@ -6,13 +6,17 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from slurm_cluster.doctor import command_line as doctor_command_line
+from slurm_cluster.doctor import examination
 from slurm_cluster.model.flows import PortRange, SlurmPorts
 from slurm_cluster.model.node_files import COMMAND
 from slurm_cluster.runtime import probe_plan
 from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence, Machine
+from slurm_cluster.runtime.functions.smoke_test import investigation, watch
 from slurm_cluster.runtime.node import command_line
 from slurm_cluster.runtime.probe_plan import answer, gate_call, listen_ports, plan, script, status_call, stuck
 from tests.unit.verdict_cases import ADDRESSES, FIRST, HEAD_HOST, SECOND, Case, gate_result, never_registered
@@ -32,7 +36,8 @@ def test_first_everybody_tells_of_itself_then_all_meet_then_it_is_enough() -> No
     evidence = unanswered(case)
     first = plan(evidence)
     assert [(call.id, call.argv) for call in first] == [
-        (f"facts:{node}", ("slurm-cluster", "probe")) for node in (HEAD, FIRST, SECOND)
+        *((f"facts:{node}", ("slurm-cluster", "probe")) for node in (HEAD, FIRST, SECOND)),
+        ("doctor:head", ("slurm-doctor", "--json", FIRST, SECOND)),
     ]
     evidence = evidence.with_answers({call.id: case.facts[call.node] for call in first})
     second = plan(evidence)
@@ -41,9 +46,27 @@ def test_first_everybody_tells_of_itself_then_all_meet_then_it_is_enough() -> No
     assert plan(evidence) == []
 
 
+def test_while_the_gate_may_still_test_no_job_of_the_doctor_takes_a_node() -> None:
+    case = Case()
+    case.gate = None
+    assert [call.id for call in plan(unanswered(case))] == [f"facts:{node}" for node in (HEAD, FIRST, SECOND)]
+    case.gate = {UNANSWERED: "TimedOut"}
+    assert "doctor:head" in [call.id for call in plan(unanswered(case))]
+
+
+def test_two_rounds_of_probes_fit_into_the_time_that_is_kept_for_them() -> None:
+    case = Case()
+    first = plan(unanswered(case))
+    second = plan(unanswered(case).with_answers({call.id: case.facts[call.node] for call in first}))
+    rounds = [max(call.seconds for call in calls) + investigation._DELIVERY_SECONDS for calls in (first, second)]
+    assert sum(rounds) < watch.DIAGNOSIS_SECONDS
+    assert min(call.seconds for call in first if call.id == "doctor:head") > examination.BUDGET_SECONDS
+
+
 def test_machines_meet_each_other_on_daemons_ports_and_on_those_of_srun() -> None:
     case = Case()
-    evidence = replace(case.evidence(), answers={f"facts:{node}": found for node, found in case.facts.items()})
+    answers = {**{f"facts:{node}": found for node, found in case.facts.items()}, "doctor:head": {}}
+    evidence = replace(case.evidence(), answers=answers)
     head, first, _ = (" ".join(call.argv) for call in plan(evidence))
     assert "--listen 1024 33279 65535 --watch 6817 --connect 10.0.0.11:6818 10.0.0.11:1024" in head
     assert head.endswith("--resolve cpu-static-1 ip-10-0-0-11 cpu-static-2 ip-10-0-0-12")
@@ -54,7 +77,7 @@ def test_machines_meet_each_other_on_daemons_ports_and_on_those_of_srun() -> Non
 
 def test_machines_that_gave_no_answer_are_asked_once_and_not_met() -> None:
     case = Case()
-    answers = {f"facts:{node}": case.facts[node] for node in ADDRESSES}
+    answers: dict[str, Any] = {"doctor:head": {}, **{f"facts:{node}": case.facts[node] for node in ADDRESSES}}
     answers[f"facts:{SECOND}"] = {UNANSWERED: "TimedOut"}
     calls = plan(replace(case.evidence(), answers=answers))
     assert [call.node for call in calls] == [HEAD, FIRST]
@@ -63,7 +86,9 @@ def test_machines_that_gave_no_answer_are_asked_once_and_not_met() -> None:
 
 def test_those_in_question_are_probed_first_with_one_for_comparison() -> None:
     evidence = replace(unanswered(Case()), machines=many(9), gate=never_registered("cpu-static-7"))
-    assert [call.node for call in plan(evidence)] == [HEAD, "cpu-static-7", "cpu-static-1"]
+    *facts, doctor = plan(evidence)
+    assert [call.node for call in facts] == [HEAD, "cpu-static-7", "cpu-static-1"]
+    assert doctor.argv == ("slurm-doctor", "--json", "cpu-static-7", "cpu-static-1")
     evidence = replace(evidence, gate=None, answers={"status:cpu-static-8": {"status": {"state": "failed"}}})
     assert [call.node for call in plan(evidence)] == [HEAD, "cpu-static-8", "cpu-static-1"]
     evidence = replace(evidence, gate=None, answers={})
@@ -73,7 +98,7 @@ def test_those_in_question_are_probed_first_with_one_for_comparison() -> None:
 def test_what_cannot_be_reached_is_not_asked() -> None:
     case = Case()
     case.machines[SECOND] = replace(case.machines[SECOND], agent="ConnectionLost")
-    assert [call.node for call in plan(unanswered(case))] == [HEAD, FIRST]
+    assert [call.id for call in plan(unanswered(case))] == [f"facts:{HEAD}", f"facts:{FIRST}", "doctor:head"]
     case.machines[HEAD] = replace(case.machines[HEAD], agent="")
     assert plan(unanswered(case)) == []
 
@@ -158,10 +183,11 @@ def test_every_planned_command_is_one_of_the_nodes_programs() -> None:
     evidence = unanswered(case)
     calls = [gate_call("r", phase="update", on_update="all", wait=9), status_call(FIRST), *plan(evidence)]
     calls += plan(evidence.with_answers({call.id: case.facts[call.node] for call in plan(evidence)}))
-    parser = command_line._parser()
+    parsers = {"slurm-cluster": command_line._parser(), "slurm-doctor": doctor_command_line._parser()}
     for call in calls:
-        assert call.argv[0] == "slurm-cluster"
-        assert parser.parse_args(call.argv[1:]).command in ("gate", "probe")
+        options = parsers[call.argv[0]].parse_args(call.argv[1:])
+        assert options.json if call.id == "doctor:head" else options.command in ("gate", "probe")
+        assert f"/usr/local/sbin/{call.argv[0]} " in script(call)
         assert re.fullmatch(r"[a-z]+(:[a-z0-9-]+)?", call.id)
 
 

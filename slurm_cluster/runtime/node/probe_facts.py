@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_cluster.model.flows import Role
-from slurm_cluster.model.node_files import SSM_AGENT_UNITS, STATUS_FILE
+from slurm_cluster.model.node_files import SLURMD_SPOOL_DIR, SSM_AGENT_UNITS, STATE_VOLUME_DIR, STATUS_FILE
 from slurm_cluster.runtime.node import host_facts, node_table, units
 from slurm_cluster.runtime.node.commands import CommandError, Runner, last_words
 from slurm_cluster.runtime.node.identity import NodeIdentity
@@ -59,6 +59,8 @@ def all_of(run: Runner, who: NodeIdentity) -> dict[str, Callable[[], Any]]:
     """Return all facts about this machine, by name, to be gathered."""
     head = who.role is Role.HEAD
     daemon = "slurmctld" if head else "slurmd"
+    own = STATE_VOLUME_DIR if head else SLURMD_SPOOL_DIR
+    written = [str(own), "/tmp", "/var/log", "/"]  # noqa: S108 - a look
     facts: dict[str, Callable[[], Any]] = {
         "node": lambda: who.node_name or who.role.value,
         "hostname": socket.gethostname,
@@ -66,6 +68,9 @@ def all_of(run: Runner, who: NodeIdentity) -> dict[str, Callable[[], Any]]:
         "time": time.time,
         "clock": lambda: run(["timedatectl", "show", "--property=NTPSynchronized"], timeout=_SECONDS).stdout.strip(),
         "status": status,
+        "disks": lambda: host_facts.disks(written),
+        "hung": host_facts.hung,
+        "read_only": lambda: host_facts.read_only(written),
         "munge": lambda: unit(run, "munge.service"),
         "slurm": lambda: unit(run, f"{daemon}.service"),
         "release": lambda: run([daemon, "-V"], timeout=_SECONDS).stdout.strip(),

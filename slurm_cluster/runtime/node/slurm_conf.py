@@ -11,6 +11,7 @@ from pathlib import Path
 
 from slurm_cluster.model.flows import UNPRIVILEGED_TCP
 from slurm_cluster.model.names import static_node_list
+from slurm_cluster.model.node_files import SLURMD_SPOOL_DIR
 from slurm_cluster.model.spec import ClusterSpec, PartitionSpec
 from slurm_cluster.runtime.node.facts import InstanceFacts
 
@@ -76,7 +77,7 @@ def _settings(spec: ClusterSpec, head: HeadFacts) -> list[str]:
         ("StateSaveLocation", head.state_directory, "On the state volume: jobs outlive the head's root disk."),
         (
             "SlurmdSpoolDir",
-            "/var/lib/slurm/slurmd",
+            SLURMD_SPOOL_DIR,
             "On the worker's own disk, where a dead file server cannot block it.",
         ),
         ("SlurmdSyslogDebug", "error", "Errors of job steps reach the journal: under systemd they else go nowhere."),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_cluster.model.flows import Role
-from slurm_cluster.model.node_files import CLUSTER_TAG, ROLE_TAG, STATE_DIR
+from slurm_cluster.model.node_files import CLUSTER_TAG, ROLE_TAG, STATE_VOLUME_DIR
 from slurm_cluster.runtime.node.aws import patiently
 from slurm_cluster.runtime.node.errors import NodeError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types_boto3_ec2 import EC2Client
     from types_boto3_ec2.type_defs import InstanceTypeDef, VolumeTypeDef
 
-MOUNT_POINT = STATE_DIR / "state"
+MOUNT_POINT = STATE_VOLUME_DIR
 SLURMCTLD_DIRECTORY = MOUNT_POINT / "slurmctld"
 
 BY_ID_DIRECTORY = Path("/dev/disk/by-id")
