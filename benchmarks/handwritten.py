@@ -250,6 +250,8 @@ class Cluster(cdk.Stack):
                 self.arn("ec2", "instance", "*"),
                 {"StringEquals": tags},
             ),
+            allow("FindFlowLogs", "ec2:DescribeFlowLogs", "*"),
+            allow("ReadRefusedTraffic", "logs:FilterLogEvents", self.network.refused_traffic.attr_arn),
         ]
 
     def instance(

@@ -81,7 +81,7 @@ class Network:
         )
         self.node_subnet, association, route = private[0]
         self.way_out: list[cdk.CfnResource] = [association, route, endpoint]
-        self.flow_log()
+        self.refused_traffic = self.flow_log()
         self.head_group = self.group("Head", "Slurm head node")
         self.worker_group = self.group("Worker", "Slurm worker nodes")
         self.rules = self.declare_rules()
@@ -110,7 +110,7 @@ class Network:
         self.tables.append(table)
         return subnet, table, association
 
-    def flow_log(self) -> None:
+    def flow_log(self) -> logs.CfnLogGroup:
         log = logs.CfnLogGroup(self.scope, "RefusedTraffic", retention_in_days=30)
         log.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
         statement = {
@@ -151,6 +151,7 @@ class Network:
             log_group_name=log.ref,
             tags=name_tag("Refused"),
         )
+        return log
 
     def group(self, name: str, description: str) -> ec2.CfnSecurityGroup:
         return ec2.CfnSecurityGroup(

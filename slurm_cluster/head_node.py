@@ -176,6 +176,7 @@ class HeadNode(Construct):
                         }
                     },
                 ),
+                *self._reading_refused_traffic(),
             ],
         )
         Validations.of(node_role.role).acknowledge(
@@ -186,6 +187,19 @@ class HeadNode(Construct):
             )
         )
         return node_role
+
+    def _reading_refused_traffic(self) -> list[iam.PolicyStatement]:
+        """Return what slurm-doctor needs for the packets that the cluster's own VPC refused."""
+        refused = self.foundation.network.refused_traffic
+        if refused is None:
+            return []
+        return [
+            # EC2's Describe actions have no resource-level permissions
+            iam.PolicyStatement(sid="FindFlowLogs", actions=["ec2:DescribeFlowLogs"], resources=["*"]),
+            iam.PolicyStatement(
+                sid="ReadRefusedTraffic", actions=["logs:FilterLogEvents"], resources=[refused.log_group_arn]
+            ),
+        ]
 
     @property
     def connections(self) -> ec2.Connections:

@@ -47,8 +47,11 @@ class ClusterNetwork(Construct):
             raise ValueError("; ".join(problems))
         super().__init__(scope, construct_id)
         endpoints: list[IDependable] = []
+        self.refused_traffic: logs.LogGroup | None = None
+        """Where flow logs of refused traffic go; None for a VPC of yours."""
         if vpc is None:
-            own = self._define_vpc(availability_zones)
+            self.refused_traffic = self._define_log_group()
+            own = self._define_vpc(availability_zones, self.refused_traffic)
             # a new endpoint cuts open connections to S3, so that no node may boot before it
             endpoints.append(own.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3))
             vpc = own
@@ -57,7 +60,22 @@ class ClusterNetwork(Construct):
         self.reachable: IDependable = DependencyGroup(self.subnet.internet_connectivity_established, *endpoints)
         """What must exist before a node's first boot can download anything."""
 
-    def _define_vpc(self, availability_zones: Sequence[str] | None) -> ec2.Vpc:
+    def _define_log_group(self) -> logs.LogGroup:
+        group = logs.LogGroup(
+            self,
+            "RefusedTraffic",
+            retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        acknowledge_in_nist_and_hipaa(
+            group,
+            "CloudWatchLogGroupEncrypted",
+            reason="CloudWatch Logs encrypts it with a key of its own; it holds addresses and ports of refused "
+            "connections, and a key of the customer is one more thing to pay for and to lose.",
+        )
+        return group
+
+    def _define_vpc(self, availability_zones: Sequence[str] | None, refused: logs.LogGroup) -> ec2.Vpc:
         vpc = ec2.Vpc(
             self,
             "Vpc",
@@ -79,12 +97,6 @@ class ClusterNetwork(Construct):
                 ec2.SubnetConfiguration(name="Nodes", subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS, cidr_mask=18),
             ],
         )
-        refused = logs.LogGroup(
-            self,
-            "RefusedTraffic",
-            retention=logs.RetentionDays.ONE_MONTH,
-            removal_policy=RemovalPolicy.DESTROY,
-        )
         flow_log = vpc.add_flow_log(
             "Refused",
             traffic_type=ec2.FlowLogTrafficType.REJECT,
@@ -103,12 +115,6 @@ class ClusterNetwork(Construct):
                 reason="The NAT gateway needs this route to the internet; nothing else is in the public subnets, and "
                 "no instance gets a public address.",
             )
-        acknowledge_in_nist_and_hipaa(
-            refused,
-            "CloudWatchLogGroupEncrypted",
-            reason="CloudWatch Logs encrypts it with a key of its own; it holds addresses and ports of refused "
-            "connections, and a key of the customer is one more thing to pay for and to lose.",
-        )
         acknowledge_in_nist_and_hipaa(
             flow_log,
             "IAMNoInlinePolicy",

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slurm_cluster.runtime.node.errors import NodeError
@@ -18,6 +18,7 @@ from slurm_cluster.runtime.node.instance_metadata import InstanceMetadata
 
 if TYPE_CHECKING:
     from types_boto3_ec2 import EC2Client
+    from types_boto3_ec2.type_defs import FlowLogTypeDef
     from types_boto3_logs import CloudWatchLogsClient
 
 ACCOUNT_SECONDS = 15.0
@@ -120,18 +121,23 @@ def refused(
         vpcs: VPCs of the machines; flow logs of others are not read.
         since: seconds since the epoch.
 
+    Raises:
+        Exception: none of their flow logs could be read.
+
     Returns:
         None where these VPCs have no flow log in CloudWatch Logs that holds refused packets.
     """
     packets: Counter[tuple[str, str, int]] = Counter()
-    read = False
-    for flow_log in ec2.describe_flow_logs()["FlowLogs"]:
-        ours = flow_log["ResourceId"] in vpcs and flow_log.get("TrafficType") in ("REJECT", "ALL")
-        if not ours or not flow_log.get("LogGroupName"):
+    read, problem = False, None
+    for flow_log in _flow_logs(ec2, vpcs):
+        fields = re.findall(r"\$\{([^}]+)\}", flow_log.get("LogFormat") or _DEFAULT_FORMAT)
+        try:
+            messages = _messages(logs, flow_log["LogGroupName"], since)
+        except Exception as error:
+            problem = error  # one that somebody else reads says nothing against the others
             continue
         read = True
-        fields = re.findall(r"\$\{([^}]+)\}", flow_log.get("LogFormat") or _DEFAULT_FORMAT)
-        for message in _messages(logs, flow_log["LogGroupName"], since):
+        for message in messages:
             record = dict(zip(fields, message.split(), strict=False))
             ends = names.get(record.get("srcaddr", "")), names.get(record.get("dstaddr", ""))
             if record.get("action") == "REJECT" and record.get("protocol") == _TCP and ends[0] and ends[1]:
@@ -140,7 +146,22 @@ def refused(
         {"opener": opener, "listener": listener, "port": port, "packets": count}
         for (opener, listener, port), count in packets.most_common()
     ]
+    if problem is not None and not read:
+        raise problem
     return found if read else None
+
+
+def _flow_logs(ec2: EC2Client, vpcs: Collection[str]) -> Iterator[FlowLogTypeDef]:
+    """Yield the flow logs of VPCs that hold refused packets in CloudWatch Logs."""
+    wanted = sorted(vpc for vpc in vpcs if vpc)
+    if not wanted:
+        return
+    # the parameter's name is what botocore says, not what the type stubs do
+    only: Any = {"Filter": [{"Name": "resource-id", "Values": wanted}]}
+    pages = ec2.get_paginator("describe_flow_logs").paginate(**only)
+    for flow_log in (item for page in pages for item in page["FlowLogs"]):
+        if flow_log.get("TrafficType") in ("REJECT", "ALL") and flow_log.get("LogGroupName"):
+            yield flow_log
 
 
 def _messages(logs: CloudWatchLogsClient, group: str, since: float) -> list[str]:

@@ -208,6 +208,10 @@ def _put_log_events(role: Role, resource: str, _: Head) -> None:
     )
 
 
+def _filter_log_events(role: Role, resource: str, _: Head) -> None:
+    role.client("logs").filter_log_events(logGroupName=_log_group(resource), filterPattern="REJECT")
+
+
 def _send_command(role: Role, resource: str, head: Head) -> None:
     """Send a command to the head; both the document and the instance have to be allowed."""
     del resource
@@ -254,6 +258,7 @@ _PROBES: dict[str, Callable[[Role, str, Head], None]] = {
     **dict.fromkeys(_AGENT, _agent),
     "cloudformation:DescribeStacks": _describe_stack,
     "ec2:AttachVolume": _attach,
+    "ec2:DescribeFlowLogs": _described("describe_flow_logs"),
     "ec2:DescribeInstanceTypes": _described("describe_instance_types"),
     "ec2:DescribeInstances": _described("describe_instances"),
     "ec2:DescribeVolumes": _described("describe_volumes"),
@@ -262,6 +267,7 @@ _PROBES: dict[str, Callable[[Role, str, Head], None]] = {
     "ec2:StopInstances": _stop,
     "lambda:InvokeFunction": _invoke,
     "logs:CreateLogStream": _create_log_stream,
+    "logs:FilterLogEvents": _filter_log_events,
     "logs:PutLogEvents": _put_log_events,
     "s3:GetObject": _get_object,
     "secretsmanager:GetSecretValue": _get_secret,

@@ -22,6 +22,26 @@ C7I = ec2.InstanceType("c7i.large")
 GROWTH_LIMIT = 6
 
 
+def _node_actions(template: Template, resources: Resources) -> dict[str, list[Any]]:
+    """Return on which resources the roles of nodes may act, by action."""
+    found: dict[str, list[Any]] = {}
+    for role in resources(template, "AWS::IAM::Role").values():
+        policies = [item for item in role["Properties"].get("Policies", ()) if item["PolicyName"] == "Node"]
+        for statement in (item for policy in policies for item in policy["PolicyDocument"]["Statement"]):
+            actions = statement["Action"]
+            for action in actions if isinstance(actions, list) else [actions]:
+                found.setdefault(action, []).append(statement["Resource"])
+    return found
+
+
+def test_only_the_head_reads_refused_packets_and_only_those_of_its_own_vpc(
+    default_template: Template, resources: Resources
+) -> None:
+    (flow_log,) = resources(default_template, "AWS::EC2::FlowLog").values()
+    (group,) = _node_actions(default_template, resources)["logs:FilterLogEvents"]
+    assert group["Fn::GetAtt"] == [flow_log["Properties"]["LogGroupName"]["Ref"], "Arn"]
+
+
 def test_two_clusters_in_one_stack_share_nothing_that_tells_them_apart(
     new_app: NewApp, template_of: TemplateOf, resources: Resources
 ) -> None:
@@ -54,6 +74,8 @@ def test_cluster_in_the_vpc_of_another_stack(new_app: NewApp, resources: Resourc
     template: Template = assembly.get_stack_by_name("Stack").template
     assert resources(template, "AWS::EC2::VPC") == {}
     assert resources(template, "AWS::EC2::FlowLog") == {}
+    # whose logs are whose business
+    assert not {"logs:FilterLogEvents", "ec2:DescribeFlowLogs"} & _node_actions(template, resources).keys()
     assert len(resources(template, "AWS::EC2::SecurityGroupIngress")) == 5
     # the network's stack knows nothing of the cluster, so that there is no cycle
     assert "Stack" not in {item.id for item in assembly.get_stack_by_name("Network").dependencies}

@@ -7,6 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
 
 from slurm_cluster.doctor import account
@@ -14,6 +15,9 @@ from slurm_cluster.doctor import account
 NAMES = {"10.0.0.5": "head", "10.0.0.11": "n1"}
 RECORD = "2 123456789012 eni-1 {} {} 40000 {} {} 3 180 1 2 REJECT OK"
 GROUP = "refused-packets"
+PACKET = ("10.0.0.11", "10.0.0.5", 33279, 6)
+ANY_READING = {"logGroupName": GROUP, "startTime": ANY, "filterPattern": ANY}
+ASKED = {"Filter": [{"Name": "resource-id", "Values": ["vpc-1"]}]}
 
 
 @pytest.fixture
@@ -51,8 +55,9 @@ def flow_log(**more: str) -> dict[str, Any]:
 
 
 def test_refused_packets_between_the_clusters_machines_are_counted(ec2: Any, logs: Any) -> None:
-    flow_logs = [flow_log(), flow_log(ResourceId="vpc-2"), flow_log(TrafficType="ACCEPT")]
-    ec2[1].add_response("describe_flow_logs", {"FlowLogs": flow_logs}, {})
+    to_s3 = {"ResourceId": "vpc-1", "TrafficType": "ALL", "LogDestinationType": "s3"}
+    flow_logs = [to_s3, flow_log(), flow_log(TrafficType="ACCEPT")]
+    ec2[1].add_response("describe_flow_logs", {"FlowLogs": flow_logs}, ASKED)
     lines = [
         RECORD.format("10.0.0.11", "10.0.0.5", 33279, 6),
         RECORD.format("10.0.0.11", "10.0.0.5", 33279, 6),
@@ -68,15 +73,33 @@ def test_refused_packets_between_the_clusters_machines_are_counted(ec2: Any, log
 
 def test_a_flow_log_with_a_format_of_its_own_is_read(ec2: Any, logs: Any) -> None:
     own = "${action} ${dstport} ${dstaddr} ${srcaddr} ${protocol}"
-    ec2[1].add_response("describe_flow_logs", {"FlowLogs": [flow_log(LogFormat=own)]}, {})
+    ec2[1].add_response("describe_flow_logs", {"FlowLogs": [flow_log(LogFormat=own)]}, ASKED)
     events = {"events": [{"message": "REJECT 6817 10.0.0.5 10.0.0.11 6"}]}
     logs[1].add_response("filter_log_events", events, {"logGroupName": GROUP, "startTime": ANY, "filterPattern": ANY})
     found = account.refused(ec2[0], logs[0], NAMES, {"vpc-1"}, since=5)
     assert found == [{"opener": "n1", "listener": "head", "port": 6817, "packets": 1}]
 
 
+def test_a_log_group_that_the_role_may_not_read_does_not_hide_the_one_that_it_may(ec2: Any, logs: Any) -> None:
+    others = flow_log(LogGroupName="of-the-auditors")
+    for flow_logs in ([others, flow_log()], [others]):
+        ec2[1].add_response("describe_flow_logs", {"FlowLogs": flow_logs}, ASKED)
+        logs[1].add_client_error("filter_log_events", "AccessDeniedException", "you may not")
+        if len(flow_logs) > 1:
+            logs[1].add_response("filter_log_events", {"events": [{"message": RECORD.format(*PACKET)}]}, ANY_READING)
+            found = account.refused(ec2[0], logs[0], NAMES, {"vpc-1"}, since=5)
+            assert found == [{"opener": "n1", "listener": "head", "port": 33279, "packets": 3}]
+        else:
+            with pytest.raises(ClientError, match="you may not"):
+                account.refused(ec2[0], logs[0], NAMES, {"vpc-1"}, since=5)
+
+
+def test_machines_outside_of_a_vpc_have_no_flow_log(ec2: Any, logs: Any) -> None:
+    assert account.refused(ec2[0], logs[0], NAMES, {""}, since=5) is None
+
+
 def test_no_flow_log_is_no_clean_one(ec2: Any, logs: Any) -> None:
-    ec2[1].add_response("describe_flow_logs", {"FlowLogs": []}, {})
+    ec2[1].add_response("describe_flow_logs", {"FlowLogs": []}, ASKED)
     assert account.refused(ec2[0], logs[0], NAMES, {"vpc-1"}, since=5) is None
 
 
