@@ -168,6 +168,38 @@ def test_a_property_that_is_not_rehearsed_fails_the_stack_by_name(stacks: Stacks
     assert "Ipv6Native is not rehearsed" in stacks.reasons("property2")["Subnet"]
 
 
+def test_an_alarm_is_as_declared_and_one_on_a_formula_is_refused(stacks: Stacks) -> None:
+    alarm = {
+        "Type": "AWS::CloudWatch::Alarm",
+        "Properties": {
+            "ComparisonOperator": "GreaterThanOrEqualToThreshold",
+            "Dimensions": [{"Name": "InstanceId", "Value": {"Ref": "Node"}}],
+            "EvaluationPeriods": 2,
+            "MetricName": "StatusCheckFailed",
+            "Namespace": "AWS/EC2",
+            "Period": 60,
+            "Statistic": "Maximum",
+            "Tags": [{"Key": "owner", "Value": "lab"}],
+            "Threshold": 1,
+        },
+    }
+    resources = {**_NETWORK, "Node": _NODE}
+    assert stacks.create("alarm", {**resources, "Alarm": alarm}, Name={"Ref": "Alarm"}) == "CREATE_COMPLETE"
+    assert differences(stacks.cloud) == []
+    changed = _with(alarm, Threshold=3, AlarmDescription="the head")
+    assert stacks.update("alarm", {**resources, "Alarm": changed}, Name={"Ref": "Alarm"}) == "UPDATE_COMPLETE"
+    assert differences(stacks.cloud) == []
+    name = stacks.outputs("alarm")["Name"]
+    cloudwatch = stacks.cloud.client("cloudwatch")
+    (found,) = cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+    assert (found["Threshold"], found["AlarmDescription"]) == (3, "the head")
+    assert stacks.delete("alarm") == "DELETE_COMPLETE"
+    assert cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"] == []
+    formula = _with(alarm, Metrics=[{"Id": "m", "Expression": "1"}])
+    assert stacks.create("formula", {**resources, "Alarm": formula}) == "ROLLBACK_COMPLETE"
+    assert "Metrics.Expression, Metrics.Id is not rehearsed" in stacks.reasons("formula")["Alarm"]
+
+
 def test_an_error_of_the_api_is_the_reason(stacks: Stacks) -> None:
     node = _with(_NODE, InstanceType="p5.48xlarge")
     assert stacks.create("error", {**_NETWORK, "Node": node}) == "ROLLBACK_COMPLETE"

@@ -20,6 +20,16 @@ _RULE = ("CidrIp", "CidrIpv6", "Description", "FromPort", "IpProtocol", "ToPort"
 EXISTING_TYPES = {
     "AWS::CDK::Metadata": ExistingType(properties=frozenset({"Analytics"})),
     "AWS::CloudFormation::CustomResource": ExistingType(properties=frozenset({"*"})),
+    "AWS::CloudWatch::Alarm": ExistingType(
+        properties=frozenset(
+            {
+                *("ActionsEnabled", "AlarmActions", "AlarmDescription", "AlarmName", "ComparisonOperator"),
+                *("DatapointsToAlarm", "Dimensions.Name", "Dimensions.Value", "EvaluationPeriods", "ExtendedStatistic"),
+                *("InsufficientDataActions", "MetricName", "Namespace", "OKActions", "Period", "Statistic"),
+                *("Tags.*", "Threshold", "TreatMissingData", "Unit"),
+            }
+        )
+    ),
     "AWS::EC2::VPC": ExistingType(
         properties=frozenset({"CidrBlock", "EnableDnsHostnames", "EnableDnsSupport", "InstanceTenancy", "Tags.*"}),
         deleting=refuse_if_used,

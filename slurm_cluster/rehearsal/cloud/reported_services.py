@@ -68,6 +68,18 @@ def _instance_profile(cloud: Cloud, name: str, _: _Properties) -> dict[str, Any]
     }
 
 
+def _alarm(cloud: Cloud, name: str, _: _Properties) -> dict[str, Any]:
+    cloudwatch = cloud.client("cloudwatch")
+    alarm = only(cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"], name)
+    return {
+        "Tags": cloudwatch.list_tags_for_resource(ResourceARN=alarm["AlarmArn"])["Tags"],
+        **same(alarm, "ActionsEnabled", "AlarmActions", "AlarmDescription", "AlarmName", "ComparisonOperator"),
+        **same(alarm, "DatapointsToAlarm", "Dimensions", "EvaluationPeriods", "ExtendedStatistic"),
+        **same(alarm, "InsufficientDataActions", "MetricName", "Namespace", "OKActions", "Period", "Statistic"),
+        **same(alarm, "Threshold", "TreatMissingData", "Unit"),
+    }
+
+
 def _log_group(cloud: Cloud, name: str, _: _Properties) -> dict[str, Any]:
     logs = cloud.client("logs")
     groups = logs.describe_log_groups(logGroupNamePrefix=name)["logGroups"]
@@ -168,6 +180,7 @@ def _record_set(cloud: Cloud, _: str, declared: _Properties) -> dict[str, Any]:
 
 
 READERS: dict[str, Reader] = {
+    "AWS::CloudWatch::Alarm": _alarm,
     "AWS::IAM::InstanceProfile": _instance_profile,
     "AWS::IAM::ManagedPolicy": _managed_policy,
     "AWS::IAM::Policy": _policy,

@@ -116,6 +116,8 @@ def _compare_lists(declared: list[Any], reported: Any, path: str, found: _Found)
 
 
 def _scalar(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
