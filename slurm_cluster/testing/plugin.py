@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,8 @@ class Rehearse:
         """Return the deployed app, every node of which is ready.
 
         An app that stands is not deployed again: tests that name the same directory and context share its nodes. It is
-        removed when another one is asked for, and at the end of the session.
+        removed when another one is asked for, or when its emulated AWS or a machine has died meanwhile, and at the end
+        of the session.
 
         Args:
             app_dir: directory of its cdk.json; without one, of its app.py.
@@ -43,6 +44,7 @@ class Rehearse:
         Raises:
             RehearsalError: this machine cannot rehearse, or the app did not deploy, or a node did not get ready.
         """
+        self._remove_what_failed()
         app = (Path(app_dir).resolve(), json.dumps(dict(context or {}), sort_keys=True))
         if self._rehearsal is None or self._app != app:
             from slurm_cluster.rehearsal.session import Rehearsal
@@ -52,6 +54,20 @@ class Rehearse:
             self._rehearsal = self._stack.enter_context(deployed)
             self._app = app
         return self._rehearsal
+
+    def _remove_what_failed(self) -> None:
+        from slurm_cluster.rehearsal.errors import RehearsalError
+
+        if self._rehearsal is None:
+            return
+        try:
+            self._rehearsal.raise_failure()
+        except RehearsalError as failure:
+            self._emit(f"{failure}: what stands is removed")
+            self._app = self._rehearsal = None
+            # thrown into it: then it says why, and what it leaves behind is no failure of its own
+            with suppress(RehearsalError):
+                self._stack.__exit__(type(failure), failure, failure.__traceback__)
 
     def explain(self) -> str:
         """Return what can be said of the deployed app when a test has failed: its nodes, and who was refused what."""

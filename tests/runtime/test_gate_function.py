@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from slurm_cluster.runtime.evidence import Evidence
 from slurm_cluster.runtime.fault import Code, Verdict
@@ -44,9 +44,15 @@ class Clouds:
 
     def __init__(self) -> None:
         self.rolling_back = False
+        self.outages: list[Exception] = []
+        """What the next questions about the stack end with."""
+        self.asked = 0
         self.invoked: list[tuple[str, Any]] = []
 
     def is_rolling_back(self, stack_id: str) -> bool:
+        self.asked += 1
+        if self.outages:
+            raise self.outages.pop(0)
         return self.rolling_back
 
     def go_on(self, function: str, event: Any) -> None:
@@ -277,6 +283,27 @@ def test_it_answers_before_its_own_end_whatever_it_is_doing(
     assert sent["Reason"] == "the smoke test did not come to an end in time"
 
 
+def test_a_report_that_cannot_be_written_in_time_does_not_cost_the_verdict(
+    cloudformation: CloudFormation, cloud: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(cloud_module, "Cloud", lambda: cloud)
+    for name, value in (("ON_UPDATE", "free"), ("BUDGET_SECONDS", "1800"), ("LOG_GROUP", "the-log-group")):
+        monkeypatch.setenv(name, value)
+    _ends(monkeypatch, _failed())
+
+    def write(*_: Any) -> str:
+        time.sleep(1)
+        return "stream"
+
+    monkeypatch.setattr(report, "write", write)
+    index.on_event(_event(cloudformation), Context(index.LAST_WORD_SECONDS + 0.2))
+    (sent,) = cloudformation.answers
+    assert sent["Status"] == "FAILED"
+    assert sent["Reason"].startswith("srun-io-blocked: srun-io: cpu-static-1 cannot open TCP 1024. Add the rule. ")
+    assert "the-log-group" in sent["Reason"]
+
+
 def test_a_rollback_is_not_held_up(
     cloudformation: CloudFormation, cloud: Clouds, order: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +318,63 @@ def test_a_rollback_is_not_held_up(
     assert rolled_back["Status"] == "SUCCESS"
     assert rolled_back["Data"]["Hosts"] == "not proven, the rollback was not held up"
     assert rolled_back["Data"]["Output"].startswith("srun-io-blocked: ")
+
+
+UNREACHED = EndpointConnectionError(endpoint_url="https://cloudformation")
+THROTTLED = ClientError({"Error": {"Code": "Throttling", "Message": "slowly"}}, "DescribeStacks")
+REFUSED = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DescribeStacks")
+
+
+@pytest.mark.parametrize("outages", [[UNREACHED], [UNREACHED, THROTTLED] * 20, [ValueError("no JSON")]])
+def test_a_rollback_is_not_held_up_by_an_outage_of_cloudformation(
+    outages: list[Exception],
+    cloudformation: CloudFormation,
+    cloud: Clouds,
+    order: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("time.sleep", waited.append)
+    _ends(monkeypatch, _failed())
+    cloud.rolling_back, cloud.outages = True, list(outages)
+    index.on_event(_event(cloudformation, "Update"), Context())
+    (sent,) = cloudformation.answers
+    assert (sent["Status"], cloud.outages) == ("SUCCESS", [])
+    assert len(waited) == len(outages) - 1, "it was asked at once at the beginning and at the end"
+
+
+def test_what_was_known_of_a_rollback_is_not_asked_again_and_handed_over(
+    cloudformation: CloudFormation, cloud: Clouds, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.rolling_back = True
+    _ends(monkeypatch, None)
+    index.on_event(_event(cloudformation, "Update"), Context())
+    ((_, handed),) = cloud.invoked
+    cloud.outages = [UNREACHED] * 99
+    _ends(monkeypatch, _failed())
+    index.on_event(json.loads(json.dumps(handed)), Context())
+    index.on_death({"requestPayload": handed}, Context())
+    assert [sent["Status"] for sent in cloudformation.answers] == ["SUCCESS"] * 2
+    assert cloud.asked == 1
+
+
+@pytest.mark.parametrize("outage", [UNREACHED, REFUSED])
+def test_an_update_of_which_nobody_knows_whether_it_is_a_rollback_fails(
+    outage: Exception, cloudformation: CloudFormation, cloud: Clouds, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.time()]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    monkeypatch.setattr("time.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    began = now[0]
+    _ends(monkeypatch, _failed())
+    cloud.outages = [outage] * 9999
+    index.on_event(_event(cloudformation, "Update"), Context(900))
+    (sent,) = cloudformation.answers
+    assert sent["Status"] == "FAILED"
+    assert sent["Reason"].startswith("srun-io-blocked: ")
+    # a refusal does not pass
+    assert (now[0] - began > 600) == (outage is UNREACHED)
+    assert now[0] - began < 900 - index.LAST_WORD_SECONDS
 
 
 @pytest.mark.parametrize(

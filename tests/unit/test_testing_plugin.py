@@ -12,17 +12,28 @@ import pytest
 ROOT = Path(__file__).parents[2]
 STAND_IN = """
 from contextlib import contextmanager
+from slurm_cluster.rehearsal.errors import RehearsalError
 from slurm_cluster.rehearsal.session import Rehearsal
 
 class Deployed:
+    dead = False
     def __init__(self, name, emit):
         self.name, self.explain = name, lambda: emit("refused: a worker, port 1025")
+    def raise_failure(self):
+        if self.dead:
+            raise RehearsalError("the process of the emulated AWS (ministack) has ended")
 
 @contextmanager
 def deployed(app_dir, *, context=None, emit=print):
     print("deploy", app_dir.name, context)
-    yield Deployed(app_dir.name, emit)
-    print("remove", app_dir.name)
+    made, failed = Deployed(app_dir.name, emit), True
+    try:
+        yield made
+        failed = False
+    finally:
+        print("remove", app_dir.name)
+        if made.dead and not failed:
+            raise RehearsalError("the teardown did not end by itself")
 
 Rehearsal.deployed = staticmethod(deployed)
 """
@@ -69,6 +80,22 @@ def test_other_app(rehearse):
         *("deploy one {'a': 1}", "remove one"),
         *("deploy two None", "remove two"),
     ]
+
+
+def test_an_app_whose_emulated_aws_has_died_is_deployed_anew(tmp_path: Path) -> None:
+    printed = run(
+        tmp_path,
+        """
+def test_first(rehearse):
+    rehearse("one").dead = True
+def test_second(rehearse):
+    assert not rehearse("one").dead
+def test_third(rehearse):
+    assert rehearse("one") is rehearse("one")
+""",
+    )
+    assert "3 passed" in printed
+    assert events(printed) == ["deploy one None", "remove one", "deploy one None", "remove one"]
 
 
 def test_a_failure_is_told_with_what_the_rehearsal_knows(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ logger = logging.getLogger()
 DOCUMENT = "AWS-RunShellScript"
 _PENDING = frozenset({"Pending", "InProgress", "Delayed", "Cancelling"})
 _CONFIG = Config(retries={"mode": "standard", "max_attempts": 8}, connect_timeout=5, read_timeout=20)
+_BRIEFLY = Config(retries={"mode": "standard", "max_attempts": 2}, connect_timeout=3, read_timeout=4)
+"""For what is asked again by who needs it, and may be asked when little time is left."""
+
 _AGENTS_A_PAGE, _MACHINES_A_COMMAND, _INSTANCES_A_FILTER = 50, 50, 200
 """https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_SendCommand.html InstanceIds;
 https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstances.html Filters
@@ -67,7 +70,7 @@ class Cloud:
         self._ec2: EC2Client = boto3.client("ec2", config=_CONFIG)
         self._ssm: SSMClient = boto3.client("ssm", config=_CONFIG)
         self._lambda: LambdaClient = boto3.client("lambda", config=_CONFIG)
-        self._cloudformation: CloudFormationClient = boto3.client("cloudformation", config=_CONFIG)
+        self._cloudformation: CloudFormationClient = boto3.client("cloudformation", config=_BRIEFLY)
 
     def instances(self, ids: Sequence[str]) -> dict[str, Instance]:
         """Return the instances that EC2 knows, by id; one that is gone or not known yet is left out."""
@@ -179,6 +182,11 @@ def passes(error: BotoCoreError | ClientError) -> bool:
         return isinstance(error, HTTPClientError | NotConnected)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status >= 500 or any(word in _code(error) for word in ("Throttl", "LimitExceeded", "TooManyRequests"))
+
+
+def is_refused(error: Exception) -> bool:
+    """Return whether AWS has answered, and would answer the same again."""
+    return isinstance(error, ClientError) and not passes(error)
 
 
 def _code(error: ClientError) -> str:

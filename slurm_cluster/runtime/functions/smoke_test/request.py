@@ -96,6 +96,7 @@ class Progress:
         head_ready: when the head was first seen ready; None before.
         ready: workers whose bootstrap is done.
         looked: when the cause of a delay was last looked for; None before.
+        rolling_back: whether the stack goes back to what it was; None where that is not known.
     """
 
     started: float
@@ -105,6 +106,7 @@ class Progress:
     head_ready: float | None = None
     ready: list[str] = field(default_factory=list)
     looked: float | None = None
+    rolling_back: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a JSON object."""
