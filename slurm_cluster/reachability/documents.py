@@ -13,6 +13,12 @@ from slurm_cluster.reachability.values import text_of
 
 Document = dict[str, Any]
 
+_DEEPEST = 100
+_LARGEST = 500_000
+"""What a megabyte, the most that CloudFormation takes, has no room for:
+https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html
+"""
+
 # libyaml's parser reads a large template ten times faster, where PyYAML was built with it
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -84,7 +90,33 @@ def parse(text: str, name: str) -> Document:
         InputError: it is neither, or is no template.
     """
     document = _parse_json(text, name) if text.lstrip()[:1] == "{" else _parse_yaml(text, name)
+    _check_size(document, name)
     return check(document, name)
+
+
+def _check_size(document: Any, name: str) -> None:
+    """Check that everything in a document can be looked at; by aliases a short text can be larger than any memory.
+
+    Raises:
+        InputError: it is too large, or too deep.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(value: Any, level: int) -> int:
+        if not isinstance(value, dict | list):
+            return 1
+        if level > _DEEPEST:
+            raise InputError(f"{name}: values nest more than {_DEEPEST} levels deep; make it flatter")
+        if id(value) not in sizes:
+            inner = value.values() if isinstance(value, dict) else value
+            sizes[id(value)] = 1 + sum(size(item, level + 1) for item in inner)
+        return sizes[id(value)]
+
+    if size(document, 0) > _LARGEST:
+        raise InputError(
+            f"{name}: holds more than {_LARGEST} values, aliases counted as often as they are used; CloudFormation "
+            "takes no template of more than a megabyte"
+        )
 
 
 def check(document: Any, name: str) -> Document:
@@ -157,6 +189,8 @@ def _parse_json(text: str, name: str) -> Any:
 def _parse_yaml(text: str, name: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
+    except RecursionError as error:
+        raise InputError(f"{name}: values nest more than {_DEEPEST} levels deep; make it flatter") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -264,8 +264,11 @@ class Deployment:
 
     def _export(self, stack: Stack) -> None:
         for name, output in stack.outputs.items():
-            if isinstance(output, Mapping) and "Export" in output and stack.exists(output):
-                self.exports[resolve(stack, output["Export"].get("Name"))] = (stack, name)
+            export = output.get("Export") if isinstance(output, Mapping) else None
+            if isinstance(export, Mapping) and stack.exists(output):
+                exported = resolve(stack, export.get("Name"))
+                if isinstance(exported, str | Token):
+                    self.exports[exported] = (stack, name)
 
 
 _COMPUTING = object()
@@ -303,8 +306,10 @@ def _last_text(value: Any) -> str | None:
         return _last_text(value[-1])
     if isinstance(value, dict) and len(value) == 1:
         name, argument = next(iter(value.items()))
-        if name == "Fn::Sub":
-            return argument if isinstance(argument, str) else str(argument[0])
-        if name == "Fn::Join":
-            return _last_text(argument[1])
+        # of Fn::Sub the text itself, of Fn::Join what is joined; what is neither is no name
+        place = {"Fn::Sub": 0, "Fn::Join": 1}.get(name)
+        if place == 0 and isinstance(argument, str):
+            return argument
+        if place is not None and isinstance(argument, list) and len(argument) == 2:
+            return _last_text(argument[place])
     return None

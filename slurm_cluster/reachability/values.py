@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,6 +23,12 @@ class Token:
     key: tuple[Any, ...]
     home: str = field(default="", compare=False)
 
+    def __post_init__(self) -> None:
+        try:
+            hash(self.key)
+        except TypeError:  # an operand is an object or a list of the template
+            object.__setattr__(self, "key", _hashable(self.key))
+
     def __str__(self) -> str:
         return self.text
 
@@ -30,6 +36,12 @@ class Token:
     def made(self) -> bool:
         """Whether the deployment of a template makes it, so that it is the id of nothing that existed before."""
         return self.key[0] == "resource" or self.key[-1] in DEFAULTS_OF_VPC
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return ("object", *((key, _hashable(item)) for key, item in value.items()))
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 Id = str | Token
