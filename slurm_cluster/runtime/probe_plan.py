@@ -14,7 +14,6 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from slurm_cluster.model.flows import PortRange, SlurmPorts
 from slurm_cluster.model.node_files import COMMAND, DOCTOR_COMMAND, FAILURE_PREFIX
@@ -105,11 +104,14 @@ def stuck(status: Answer) -> bool:
     """
     if FAILURE_PREFIX in str(status.get(UNANSWERED, "")):
         return True
-    seen: Mapping[str, Any] = status.get("status") or {}
+    seen = status.get("status")
+    if not isinstance(seen, Mapping):
+        return False
     if seen.get("state") == "failed":
         return True
     waiting = seen.get("state") == "running" and seen.get("step") in WAITING_STEPS
-    return waiting and float(seen.get("seconds") or 0) >= STUCK_SECONDS
+    seconds = seen.get("seconds")
+    return waiting and isinstance(seconds, int | float) and seconds >= STUCK_SECONDS
 
 
 def gate_call(request_id: str, *, phase: str, on_update: str, wait: int, apply_only: bool = False) -> ProbeCall:

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from slurm_cluster.runtime import connection_faults, host_faults, machine_faults, slurm_faults
-from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Evidence
+from slurm_cluster.runtime.evidence import HEAD, UNANSWERED, Answer, Evidence, without_middle
 from slurm_cluster.runtime.fault import REASON_LENGTH, Code, Verdict
-from slurm_cluster.runtime.probe_plan import DOCTOR_ID
+from slurm_cluster.runtime.probe_plan import DOCTOR_ID, plan
 
-__all__ = ["REASON_LENGTH", "Code", "Verdict", "diagnose", "findings"]
+__all__ = ["REASON_LENGTH", "Code", "Verdict", "diagnose", "findings", "readable"]
 
 _LAYERS = (
     machine_faults.instances,
@@ -76,12 +76,44 @@ _NO_CAUSE = (Code.NODE_DRAINED, Code.SSM_AGENT_DOWN, Code.SRUN_PORTS_EXHAUSTED, 
 
 def findings(evidence: Evidence) -> list[Verdict]:
     """Return every fault that the evidence shows, the most fundamental first; for the full report."""
+    evidence = readable(evidence)
     own = [replace(verdict, layer=number) for number, layer in enumerate(_LAYERS) for verdict in layer(evidence)]
     found = sorted([*own, *_of_doctor(evidence, own)], key=lambda verdict: verdict.layer)
     # that a daemon's port is closed is no news where the daemon is known to be down
     down = {(verdict.code, verdict.node): verdict for verdict in reversed(found) if verdict.code in _DAEMON_DOWN}
     kept = [verdict for verdict in found if down.get((verdict.code, verdict.node), verdict) is verdict]
     return [verdict for verdict in kept if not _explained(verdict, kept)]
+
+
+def readable(evidence: Evidence) -> Evidence:
+    """Return the evidence with a remark in place of each answer that is not what was asked for.
+
+    A machine may run programs of another release, and one that is out of order may say anything: what it says must not
+    keep what the others say from being judged.
+    """
+    if _is_readable(evidence):
+        return evidence
+    found = replace(evidence, answers={})
+    if not _is_readable(found):
+        found = replace(found, gate=_not_understood(evidence.gate))
+    for key, answer in evidence.answers.items():
+        more = found.with_answers({key: answer})
+        found = more if _is_readable(more) else found.with_answers({key: _not_understood(answer)})
+    return found
+
+
+def _is_readable(evidence: Evidence) -> bool:
+    try:
+        for layer in _LAYERS:
+            list(layer(evidence))
+        plan(evidence)
+    except Exception:
+        return False
+    return True
+
+
+def _not_understood(answer: Answer | None) -> Answer:
+    return {UNANSWERED: f"its answer is not understood: {without_middle(repr(answer), 2000)}"}
 
 
 def _of_doctor(evidence: Evidence, own: Sequence[Verdict]) -> Iterator[Verdict]:
@@ -121,6 +153,7 @@ def _explained(verdict: Verdict, found: list[Verdict]) -> bool:
 
 def diagnose(evidence: Evidence) -> Verdict:
     """Return the most fundamental of ``findings``, or that the cause is unknown."""
+    evidence = readable(evidence)
     return next(iter(findings(evidence)), None) or _unknown(evidence)
 
 

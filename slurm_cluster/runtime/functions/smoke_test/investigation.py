@@ -11,6 +11,7 @@ from slurm_cluster.runtime.evidence import UNANSWERED, Answer, Evidence, console
 from slurm_cluster.runtime.functions.smoke_test.cloud import Cloud, Outcome, UnknownCommand
 from slurm_cluster.runtime.functions.smoke_test.request import Request
 from slurm_cluster.runtime.probe_plan import ProbeCall
+from slurm_cluster.runtime.verdict import readable
 
 PAUSE = 2.0
 UNKNOWN_SECONDS = 30
@@ -94,9 +95,10 @@ def last_failure(console: str) -> str:
 
 def investigate(commands: Commands, request: Request, evidence: Evidence) -> Evidence:
     """Return the evidence with the answers to all probes that bear on it."""
+    evidence = readable(evidence)
     for _ in range(_ROUNDS):
         calls = probe_plan.plan(evidence)
         if not calls:
             break
-        evidence = evidence.with_answers(commands.run_all(calls, request.instances))
+        evidence = readable(evidence.with_answers(commands.run_all(calls, request.instances)))
     return evidence
