@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pwd
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
 
+from slurm_cluster.doctor import table
 from slurm_cluster.doctor.examination import Doctor, Examination, Options
 from slurm_cluster.doctor.probes import rows
 from slurm_cluster.doctor.report import UNSURE, Report
@@ -36,8 +39,11 @@ Run it as root on the machine of slurmctld. As another user it looks at less, an
 
 def start() -> None:
     """Run the command and end the process, whatever still waits for a dead file server."""
-    status = main(sys.argv[1:])
-    sys.stdout.flush()
+    try:
+        status = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has read enough
+        status = UNSURE
     os._exit(status)
 
 
@@ -50,7 +56,8 @@ def main(arguments: Sequence[str], run: Runner = run) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     began = time.monotonic()
-    doctor = Doctor(run, Options(nodes=options.nodes, most=options.most, user=options.user, ssh=options.ssh))
+    nodes = table.expanded(run, options.nodes)
+    doctor = Doctor(run, Options(nodes=nodes, most=options.most, user=options.user, ssh=options.ssh))
     try:
         found = doctor.examine()
     except KeyboardInterrupt:
@@ -61,8 +68,11 @@ def main(arguments: Sequence[str], run: Runner = run) -> int:
         faults=faults, rows=rows(found, faults), notes=_notes(found), seconds=round(time.monotonic() - began, 1)
     )
     if options.evidence:
-        with open(options.evidence, "w") as stream:  # noqa: PTH123 - may be /dev/stdout
-            json.dump(found.evidence.to_dict(), stream, indent=1)
+        try:
+            with open(options.evidence, "w") as stream:  # noqa: PTH123 - may be /dev/stdout
+                json.dump(found.evidence.to_dict(), stream, indent=1)
+        except OSError as problem:
+            print(f"slurm-doctor: {options.evidence} cannot be written: {problem.strerror}", file=sys.stderr)
     print(json.dumps(report.to_dict(), indent=1) if options.json else report.text())
     return report.status
 
@@ -79,10 +89,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("nodes", nargs="*", metavar="NODE", help="look at these nodes only (default: all)")
+    parser.add_argument(
+        "nodes", nargs="*", metavar="NODE", help="look at these nodes only (default: all); node[1-3] is allowed"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--most", type=_positive, default=8, metavar="N", help="workers to ask (default: 8)")
-    parser.add_argument("--user", default="", help="submit jobs as this user, where root may not")
+    parser.add_argument("--user", type=_user, default="", help="submit jobs as this user, where root may not")
     parser.add_argument("--ssh", action="store_true", help="enter nodes by ssh on which no job can run")
     parser.add_argument("--evidence", metavar="FILE", help="also write all that was found out, as JSON")
     return parser
@@ -95,8 +107,21 @@ def _positive(text: str) -> int:
     return number
 
 
+def _user(text: str) -> str:
+    try:
+        if text:
+            pwd.getpwnam(text)
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"there is no user {text!r} on this machine") from None
+    return text
+
+
 def _notes(found: Examination) -> list[str]:
     notes = []
+    if shutil.which("scontrol") is None:
+        notes.append(
+            "No scontrol is on this machine: is it that of slurmctld? Slurm in a folder of its own must be in PATH."
+        )
     if not found.root:
         notes.append(
             "Not root: packets and other users' files could not be looked at. A blocked connection is still found, but "

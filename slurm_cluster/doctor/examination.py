@@ -63,6 +63,7 @@ class Examination:
         nodes: node table.
         visits: what became of the visits.
         not_seen: nodes that were left out because there are so many.
+        unlisted: nodes that were asked for and that slurmctld does not list.
         seconds: how long each fact took, by its id.
         root: whether root asked.
         refused_packets: those that flow logs have, see ``account.refused``, or why none could be read.
@@ -72,6 +73,7 @@ class Examination:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     visits: Mapping[str, Visit] = field(default_factory=dict)
     not_seen: int = 0
+    unlisted: Sequence[str] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     root: bool = True
     refused_packets: Sequence[Mapping[str, Any]] | str = "not asked"
@@ -123,6 +125,7 @@ class Doctor:
             nodes=nodes,
             visits=visits,
             not_seen=max(0, len(nodes) - len(shown)),
+            unlisted=[name for name in self._options.nodes if name not in nodes],
             seconds=self._head.seconds,
             root=self._head.root,
             refused_packets=inquiry.refused_packets(),

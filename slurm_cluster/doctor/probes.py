@@ -179,6 +179,8 @@ def _srun_ports(found: Examination) -> tuple[Outcome, str]:
 
 
 def _states(found: Examination) -> tuple[Outcome, str]:
+    if found.unlisted and found.evidence.fact(HEAD, "controller"):
+        return Outcome.UNKNOWN, f"slurmctld lists no node {_listed(found.unlisted)}"
     if not found.nodes:
         return Outcome.UNKNOWN, "slurmctld does not show its node table"
     counts: dict[str, int] = {}

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from slurm_cluster.model.node_states import ASLEEP
 from slurm_cluster.runtime.node import node_table
-from slurm_cluster.runtime.node.commands import Runner
+from slurm_cluster.runtime.node.commands import CommandError, Runner
 from slurm_cluster.runtime.node.node_table import NodeState
 
 _FIELD = re.compile(r"\b(NodeName|Version|Partitions|CPUAlloc|CPUTot|RealMemory|SlurmdStartTime)=(\S+)")
@@ -100,6 +100,20 @@ def seconds(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return 0.0
+
+
+def expanded(run: Runner, wanted: Sequence[str]) -> list[str]:
+    """Return the names in hostlist expressions such as ``node[1-3]``; one that is none stays as it is."""
+    found: list[str] = []
+    for text in wanted:
+        names = [text]
+        if "[" in text or "," in text:
+            try:
+                names = run(["scontrol", "show", "hostnames", text], timeout=_SECONDS).stdout.split()
+            except CommandError:
+                names = text.split(",") if "[" not in text else [text]
+        found += names
+    return list(dict.fromkeys(found))
 
 
 def in_order(nodes: Iterable[Node], wanted: Sequence[str]) -> list[Node]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,12 +106,17 @@ def test_json_has_the_same() -> None:
     )
 
 
-def test_slurmctld_that_cannot_be_asked_is_a_fault_and_the_rest_is_open(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Programs:
+    """The programs of a machine on which nothing of Slurm answers."""
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))
     monkeypatch.setattr(probe_connections, "ATTEMPT_SECONDS", 0.1)
-    dead = Programs({"scontrol": 1, "systemctl": CommandError("systemctl: not here"), "munge": "MUNGE:x:"})
+    return Programs({"scontrol": 1, "systemctl": CommandError("systemctl: not here"), "munge": "MUNGE:x:"})
+
+
+def test_slurmctld_that_cannot_be_asked_is_a_fault_and_the_rest_is_open(
+    dead: Programs, capsys: pytest.CaptureFixture[str]
+) -> None:
     status = command_line.main(["--json"], dead)
     value = json.loads(capsys.readouterr().out)
     assert status == 1
@@ -117,8 +125,62 @@ def test_slurmctld_that_cannot_be_asked_is_a_fault_and_the_rest_is_open(
     assert next(row["outcome"] for row in value["probes"] if row["probe"] == "flow srun-io") == "could not tell"
 
 
-def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_without_slurm_is_told(
+    dead: Programs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    command_line.main([], dead)
+    assert "No scontrol is on this machine" in capsys.readouterr().out
+
+
+def test_evidence_that_cannot_be_written_costs_nothing_of_the_report(
+    dead: Programs, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "no" / "evidence"
+    assert command_line.main(["--json", "--evidence", str(file)], dead) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["faults"]
+    assert said.err == f"slurm-doctor: {file} cannot be written: No such file or directory\n"
+
+
+def test_nodes_that_slurmctld_does_not_list_are_not_called_healthy() -> None:
+    found = examined(Foreign())
+    found.unlisted = ["typo-1"]
+    said = report(found)
+    assert (said.status, outcomes(said)["node states"]) == (2, Outcome.UNKNOWN)
+    assert "slurmctld lists no node typo-1" in said.text()
+
+
+def test_nodes_are_given_as_slurm_lists_hosts() -> None:
+    run = Programs({"scontrol show hostnames cpu-[1-2]": "cpu-1\ncpu-2\n", "scontrol show hostnames a,b": 1})
+    assert table.expanded(run, ["cpu-[1-2]", "cpu-2", "a,b", "gpu-1"]) == ["cpu-1", "cpu-2", "a", "b", "gpu-1"]
+    assert table.expanded(Programs({"scontrol": 1}), ["cpu-[1-2]"]) == ["cpu-[1-2]"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(["--most", "0"], "give 1 or more"), (["--user", "no-such-user"], "there is no user 'no-such-user'")],
+)
+def test_wrong_usage_is_2(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        command_line.main(["--most", "0"])
+        command_line.main(arguments)
     assert ended.value.code == 2
-    assert "give 1 or more" in capsys.readouterr().err
+    assert told in capsys.readouterr().err
+
+
+def test_a_reader_who_has_read_enough_is_no_error() -> None:
+    program = "from slurm_cluster.doctor import command_line as c; c.main = lambda _: print('x' * 10**6); c.start()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=_closed_pipe(),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+def _closed_pipe() -> int:
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
