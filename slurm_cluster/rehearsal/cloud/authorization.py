@@ -54,10 +54,11 @@ def targets(emulator: Emulator, action: str, query: Mapping[str, str], body: byt
         return _ec2_targets(emulator, name, nested(query))
     if service == "ssm":
         return _ssm_targets(emulator, name, body)
-    if service == "logs" and name in ("CreateLogStream", "PutLogEvents"):
+    if service == "logs" and name in ("CreateLogStream", "FilterLogEvents", "PutLogEvents"):
         request = json.loads(body or b"{}")
         group = f"arn:aws:logs:{emulator.region()}:{emulator.account()}:log-group:{request.get('logGroupName')}"
-        return [Target(f"{group}:log-stream:{request.get('logStreamName')}")]
+        # of what is asked of a group, the stream's name is empty, so that the group's own ARN with its :* allows it
+        return [Target(f"{group}:log-stream:{request.get('logStreamName') or ''}")]
     return None
 
 
