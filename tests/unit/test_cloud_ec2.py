@@ -274,6 +274,11 @@ def test_every_stopped_instance_needs_permission(account: Account) -> None:
             ["arn:aws:logs:us-east-1:000000000000:log-group:/f:log-stream:s"],
         ),
         (
+            "logs:FilterLogEvents",
+            b'{"logGroupName": "/f"}',
+            ["arn:aws:logs:us-east-1:000000000000:log-group:/f:log-stream:"],
+        ),
+        (
             "ssm:SendCommand",
             b'{"DocumentName": "AWS-RunShellScript", "InstanceIds": ["i-1"]}',
             [
