@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ _INTRODUCTION = """\
 
 Each fault was made on a live cluster of a head and three workers, named by who was asked within 90 seconds, and mended;
 then jobs ran on every worker again. Some were there together, each on a machine or in a flow of its own.
-`pytest tests/rehearsal/test_fault_matrix.py --write-fault-matrix` does it anew and writes this page.
+`pytest tests/rehearsal/test_fault_matrix.py --write-fault-matrix` does it anew and writes this page; with `-k` it does
+some of it, and the rows of the others stay.
 
 | fault | asked | verdict | about |
 |---|---|---|---|
@@ -64,6 +66,19 @@ def page(said: Mapping[str, Said], columns: Sequence[Code]) -> str:
     ]
     text = _TABLE.format(first=FIRST_MARK, other=OTHER_MARK, legend=legend)
     return _INTRODUCTION + "\n".join(rows) + "\n" + text + "\n".join(table) + "\n"
+
+
+def read(text: str) -> dict[str, Said]:
+    """Return what a page says, by the fault's name."""
+    columns = [Code(code) for code in re.findall(r"\d+ `([a-z-]+)`", text)]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
+    marks = {row[0]: row[1:] for row in rows if len(row) == len(columns) + 1 and row[0] != "fault"}
+    found = {}
+    for name, asked, first, node in (row for row in rows if len(row) == 4 and row[0] in marks):
+        others = (code for code, mark in zip(columns, marks[name], strict=True) if mark == OTHER_MARK)
+        codes = (Code(first.strip("`")), *others)
+        found[name] = Said(asked=asked, node="" if node == "the cluster" else node, codes=codes)
+    return found
 
 
 def _mark(said: Said, code: Code) -> str:

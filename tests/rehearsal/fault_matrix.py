@@ -1,4 +1,4 @@
-"""The faults of a live cluster: how each is made and mended, and what must be said of it.
+"""The faults of a live cluster.
 
 Faults of one round are made at the same time, each on a machine of its own or in flows of its own: so they are also
 told apart from each other.
@@ -6,87 +6,20 @@ told apart from each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
 from slurm_cluster.runtime.verdict import Code
+from tests.rehearsal import boot_faults
 from tests.rehearsal import breakage_scripts as script
 from tests.rehearsal.breakage import (
-    Breakage,
-    bootstrapping,
     closing,
     in_slurm_conf,
-    lacking,
     nested,
     other_clock,
     restarting,
     resumed,
     scripts,
     without_agent,
-    without_data_source,
 )
-
-HEAD, FIRST, SECOND, THIRD = "head", "cpu-static-1", "cpu-static-2", "cpu-static-3"
-
-
-class Asked(StrEnum):
-    """Who is asked what is wrong."""
-
-    DOCTOR = "slurm-doctor"
-    WATCH = "smoke test, waiting"
-    """By what agents, consoles and bootstraps say."""
-
-    PROBES = "smoke test, probing"
-    TEST = "smoke test"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """One fault.
-
-    Args:
-        name: what is wrong, for people.
-        broken: breaks and mends it.
-        code: the verdict that it must get.
-        node: the machine that the verdict must name.
-        words: part of the verdict's sentence.
-        besides: verdicts that may follow, as they are true too.
-    """
-
-    name: str
-    broken: Breakage
-    code: Code
-    node: str
-    words: str
-    besides: tuple[Code, ...] = ()
-
-    @property
-    def of_network(self) -> bool:
-        """Whether the network is what is wrong."""
-        return is_of_network(self.code)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """Faults that are there at the same time.
-
-    Args:
-        faults: each on another machine, or in another flow.
-        asked: who is asked.
-    """
-
-    faults: tuple[Fault, ...]
-    asked: Asked = Asked.DOCTOR
-
-    @property
-    def name(self) -> str:
-        """Its faults."""
-        return " and ".join(fault.name for fault in self.faults)
-
-
-def is_of_network(code: Code) -> bool:
-    """Return whether a verdict blames the network: security groups, routes, packet filters."""
-    return code.endswith("-blocked") or code in (Code.HOST_FIREWALL, Code.NODE_UNREACHABLE)
+from tests.rehearsal.faults import FIRST, HEAD, SECOND, THIRD, Asked, Fault, Round
 
 
 def _closed(flow_id: str, code: Code, words: str = "") -> Fault:
@@ -97,10 +30,6 @@ def _closed(flow_id: str, code: Code, words: str = "") -> Fault:
 
 def _doctor(*faults: Fault) -> Round:
     return Round(faults=faults)
-
-
-def _watch(*faults: Fault) -> Round:
-    return Round(faults=faults, asked=Asked.WATCH)
 
 
 _SIGNAL = "systemctl kill --signal={} slurmd"
@@ -271,95 +200,26 @@ ROUNDS = (
             ),
         ),
     ),
-    _watch(
-        Fault(
-            name="SSM agent lost midway",
-            broken=without_agent(FIRST),
-            code=Code.AGENT_NEVER_ONLINE,
-            node=FIRST,
-            words="is ConnectionLost now",
-        ),
-    ),
-    _watch(
-        Fault(
-            name="apt lock held",
-            broken=nested(scripts(FIRST, script.APT_LOCKED, script.APT_FREE), bootstrapping(FIRST)),
-            code=Code.BOOTSTRAP_WAITS,
-            node=FIRST,
-            words="held by process",
-        ),
-        Fault(
-            name="package mirror down",
-            broken=nested(scripts(SECOND, script.MISSING_PACKAGE, script.PACKAGE_AGAIN), bootstrapping(SECOND)),
-            code=Code.BOOTSTRAP_WAITS,
-            node=SECOND,
-            words="deb.debian.org",
-        ),
-    ),
-    _watch(
-        Fault(
-            name="role lacks its statement on parameters",
-            broken=nested(
-                scripts(FIRST, "true", script.BOOTSTRAP_AGAIN), lacking("ssm:GetParameter"), bootstrapping(FIRST)
+    Round(
+        asked=Asked.TEST,
+        faults=(
+            Fault(
+                name="slurmd hung while the smoke test runs",
+                broken=scripts(SECOND, _SIGNAL.format("SIGSTOP"), _SIGNAL.format("SIGCONT")),
+                code=Code.SLURMD_HUNG,
+                node=SECOND,
+                words="accepts connections to TCP 6818",
             ),
-            code=Code.BOOTSTRAP_WAITS,
-            node=FIRST,
-            words="AccessDenied",
-        ),
-    ),
-    _watch(
-        Fault(
-            name="secret of the munge key unreadable",
-            broken=nested(
-                scripts(FIRST, "true", script.BOOTSTRAP_AGAIN),
-                lacking("secretsmanager:GetSecretValue"),
-                bootstrapping(FIRST),
+            Fault(
+                name="slurmd's spool full while the smoke test runs",
+                broken=nested(resumed(THIRD), scripts(THIRD, script.FULL_SPOOL, script.EMPTY_SPOOL)),
+                code=Code.DISK_FULL,
+                node=THIRD,
+                words="which holds /var/lib/slurm/slurmd, is full",
             ),
-            code=Code.BOOTSTRAP_WAITS,
-            node=FIRST,
-            words="read secret arn:",
         ),
     ),
-    _watch(
-        Fault(
-            name="user data fails at its start",
-            broken=scripts(
-                FIRST,
-                script.user_data("-e 's#^install -d .*#install -d /etc/hostname/x#'"),
-                script.user_data_over(),
-            ),
-            code=Code.BOOTSTRAP_FAILED,
-            node=FIRST,
-            words="step user-data:start: line 10: install -d",
-        ),
-        Fault(
-            name="user data cannot install boto3",
-            broken=scripts(
-                SECOND,
-                script.user_data("", before="mv /usr/lib/python3/dist-packages/boto3 /root/"),
-                script.user_data_over("mv /root/boto3 /usr/lib/python3/dist-packages/"),
-            ),
-            code=Code.BOOTSTRAP_FAILED,
-            node=SECOND,
-            words="step user-data:packages: python3-boto3 cannot be installed",
-        ),
-        Fault(
-            name="user data cannot fetch the bundle",
-            broken=scripts(THIRD, script.user_data("-e \"s#/bundle'#/none'#\""), script.user_data_over()),
-            code=Code.BOOTSTRAP_FAILED,
-            node=THIRD,
-            words="step user-data:bundle: the node bundle cannot be fetched",
-        ),
-    ),
-    _watch(
-        Fault(
-            name="cloud-init fails before user data",
-            broken=without_data_source(FIRST),
-            code=Code.BOOTSTRAP_FAILED,
-            node=FIRST,
-            words="step cloud-init: user data did not run",
-        ),
-    ),
+    *boot_faults.ROUNDS,
 )
 """In this order."""
 
