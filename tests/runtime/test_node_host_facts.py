@@ -164,6 +164,9 @@ def test_settings_and_the_ports_in_them() -> None:
     assert slurm_facts.ports(found) == SlurmPorts(slurmctld=6820, slurmd=7818, srun=PortRange(60001, 60100))
     assert slurm_facts.value(found, "accountingstoragetype") == ""
     assert slurm_facts.ports({"SrunPortRange": "0-0"}) == SlurmPorts()
+    # slurmctld does not start with these, and then the doctor is asked
+    for wrong in ({"SrunPortRange": "60000-50000"}, {"SrunPortRange": "1-99999"}, {"SlurmctldPort": "70000"}):
+        assert slurm_facts.ports(wrong) == SlurmPorts()
     assert slurm_facts.settings(Programs({"scontrol": 1})) == {}
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from slurm_cluster.model.flows import UNPRIVILEGED_TCP, PortRange, SlurmPorts
+from slurm_cluster.model.flows import ALL_TCP, UNPRIVILEGED_TCP, PortRange, SlurmPorts
 from slurm_cluster.runtime.node import probe_facts
 from slurm_cluster.runtime.node.commands import CommandError, Runner
 
@@ -58,15 +58,19 @@ def value(found: Mapping[str, str], name: str) -> str:
 
 
 def ports(found: Mapping[str, str]) -> SlurmPorts:
-    """Return the ports of a cluster with these settings."""
+    """Return the ports of a cluster with these settings; for one that is no port, what Slurm takes without it.
+
+    With such a setting slurmctld does not start, and then it has to be found out why.
+    """
 
     def first(name: str, default: int) -> int:
         numbers = re.findall(r"\d+", value(found, name))
-        return int(numbers[0]) if numbers and int(numbers[0]) else default
+        return int(numbers[0]) if numbers and 0 < int(numbers[0]) <= ALL_TCP.last else default
 
     plain = SlurmPorts()
     narrow = re.fullmatch(r"(\d+)-(\d+)", value(found, "SrunPortRange"))
-    srun = PortRange(int(narrow[1]), int(narrow[2])) if narrow and int(narrow[2]) else UNPRIVILEGED_TCP
+    bounds = (int(narrow[1]), int(narrow[2])) if narrow else (0, 0)
+    srun = PortRange(*bounds) if 0 < bounds[0] <= bounds[1] <= ALL_TCP.last else UNPRIVILEGED_TCP
     slurmctld, slurmd = first("SlurmctldPort", plain.slurmctld), first("SlurmdPort", plain.slurmd)
     return SlurmPorts(slurmctld=slurmctld, slurmd=slurmd, srun=srun)
 
