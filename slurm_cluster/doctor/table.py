@@ -75,7 +75,7 @@ def parse(text: str) -> dict[str, Node]:
     states = node_table.parse(text)
     found = {}
     for line in text.splitlines():
-        fields = dict(_FIELD.findall(line))
+        fields = dict(_FIELD.findall(node_table.without_free_text(line)))
         if (name := fields.get("NodeName")) in states:
             found[name] = Node(
                 name=name,

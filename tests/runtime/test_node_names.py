@@ -127,6 +127,12 @@ def test_the_file_is_replaced_only_when_it_changes(tmp_path: Path) -> None:
     assert path.stat().st_ino == before.st_ino
 
 
+def test_what_people_write_of_a_node_makes_no_names() -> None:
+    fields = "NodeName=cpu-1 NodeAddr=10.0.0.7 NodeHostName=h State=DOWN"
+    line = f"{fields} Comment=NodeName=cpu-2 Reason=NodeAddr=10.9.9.9 is old"
+    assert names.node_table(line) == {"10.0.0.7": ("h", "cpu-1")}
+
+
 def test_node_table_leaves_out_nodes_without_an_address() -> None:
     assert names.node_table(TABLE) == {
         "10.0.0.11": ("ip-10-0-0-11", "cpu-static-1"),

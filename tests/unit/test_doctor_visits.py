@@ -41,6 +41,13 @@ def node(name: str = "n1") -> Node:
     return table.parse(NODES)[name]
 
 
+def test_what_people_write_of_a_node_is_no_field_of_it() -> None:
+    written = NODES.replace("Reason=x y", "Reason=RealMemory=low CPUTot=2 [root@now]")
+    assert table.parse(written)["n5"].memory == 1
+    assert table.parse(written)["n5"].cpus == 4
+    assert table.parse(written)["n5"].state.reason == "RealMemory=low CPUTot=2 [root@now]"
+
+
 class Silent:
     """A collector to which nothing comes."""
 

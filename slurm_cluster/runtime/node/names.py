@@ -18,6 +18,7 @@ from slurm_cluster.runtime.node import dns, hosts, units
 from slurm_cluster.runtime.node.commands import CommandError, Runner
 from slurm_cluster.runtime.node.errors import NodeError
 from slurm_cluster.runtime.node.hosts import Entries
+from slurm_cluster.runtime.node.node_table import without_free_text
 
 HEAD_SECONDS = 2.0
 WORKER_SECONDS = 15.0
@@ -38,7 +39,7 @@ def node_table(text: str) -> Entries:
     """
     entries: Entries = {}
     for line in text.splitlines():
-        found: dict[str, str] = dict(_FIELD.findall(line))
+        found: dict[str, str] = dict(_FIELD.findall(without_free_text(line)))
         address = found.get("NodeAddr", "")
         if not _is_address(address):
             continue

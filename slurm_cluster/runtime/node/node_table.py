@@ -9,6 +9,7 @@ from slurm_cluster.model.node_states import BUSY, KEPT_BACK, NOT_SERVING
 from slurm_cluster.runtime.node.commands import CommandError, Runner
 
 _FIELD = re.compile(r"\b(NodeName|NodeHostName|NodeAddr|State)=(\S+)|\bReason=(.*)$")
+_FREE_TEXT = re.compile(r" (?:Reason|Comment|Extra)=")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,11 @@ class NodeState:
     def busy(self) -> bool:
         """Whether it serves and runs jobs."""
         return self.serves and bool(self.flags & BUSY)
+
+
+def without_free_text(line: str) -> str:
+    """Return a line without what people wrote in it, which may look like fields."""
+    return _FREE_TEXT.split(line, maxsplit=1)[0]
 
 
 def parse(text: str) -> dict[str, NodeState]:
