@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_cluster.model.flows import Role
-from slurm_cluster.runtime.node import dns, hosts, names, prolog
+from slurm_cluster.runtime.node import dns, hosts, names, node_table, prolog
 from slurm_cluster.runtime.node.commands import CommandError
 from slurm_cluster.runtime.node.errors import NodeError
+from slurm_cluster.runtime.node.node_table import NodeState
 from tests.runtime.node_doubles import Clock, Programs, cluster_spec
 
 SPEC = cluster_spec()
@@ -131,6 +132,12 @@ def test_what_people_write_of_a_node_makes_no_names() -> None:
     fields = "NodeName=cpu-1 NodeAddr=10.0.0.7 NodeHostName=h State=DOWN"
     line = f"{fields} Comment=NodeName=cpu-2 Reason=NodeAddr=10.9.9.9 is old"
     assert names.node_table(line) == {"10.0.0.7": ("h", "cpu-1")}
+
+
+def test_what_people_write_of_a_node_is_not_its_state() -> None:
+    line = "NodeName=cpu-1 NodeAddr=10.0.0.7 NodeHostName=h State=IDLE Comment=State=DOWN NodeName=cpu-2 Reason=why not"
+    (found,) = node_table.parse(line).items()
+    assert found == ("cpu-1", NodeState(host="h", address="10.0.0.7", state="IDLE", reason="why not"))
 
 
 def test_node_table_leaves_out_nodes_without_an_address() -> None:

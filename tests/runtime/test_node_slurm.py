@@ -211,16 +211,16 @@ def test_slurmd_is_started_once_with_the_heads_name(tmp_path: Path, monkeypatch:
 
 
 def node(state: str, *, address: str = "10.0.0.11", reason: str = "") -> str:
-    text = f"NodeName=cpu-static-1 Arch=x86_64\n   NodeAddr={address} NodeHostName=ip-10-0-0-11\n"
-    return f"{text}   State={state} Weight=1\n" + (
-        f"   Reason={reason} [slurm@2026-11-30T18:55:24]\n" if reason else ""
-    )
+    text = f"NodeName=cpu-static-1 Arch=x86_64 NodeAddr={address} NodeHostName=ip-10-0-0-11 State={state} Weight=1"
+    return f"{text} Comment=State=IDLE" + (f" Reason={reason} [slurm@2026-11-30T18:55:24]" if reason else "") + "\n"
 
 
 @pytest.mark.parametrize("state", ["IDLE+CLOUD", "MIXED+CLOUD", "IDLE+CLOUD+DRAIN", "ALLOCATED+CLOUD"])
 def test_a_node_that_has_registered_is_done_even_when_it_is_drained(state: str) -> None:
     clock = Clock()
-    run = Programs({"scontrol show node": ["", node("IDLE+CLOUD+POWERED_DOWN", address="cpu-static-1"), node(state)]})
+    run = Programs(
+        {"scontrol --oneliner show node": ["", node("IDLE+CLOUD+POWERED_DOWN", address="cpu-static-1"), node(state)]}
+    )
     daemons.wait_for_registration(run, "cpu-static-1", "10.0.0.11", sleep=clock.sleep, clock=clock)
     assert clock.now == 4
 
@@ -235,7 +235,7 @@ def test_a_node_that_has_registered_is_done_even_when_it_is_drained(state: str) 
 )
 def test_a_node_that_does_not_register_says_what_slurmctld_knows(text: str, reason: str) -> None:
     clock = Clock()
-    run = Programs({"scontrol show node": text, "journalctl": "hello\n"})
+    run = Programs({"scontrol --oneliner show node": text, "journalctl": "hello\n"})
     with pytest.raises(NodeError, match=f"cpu-static-1 does not become registered: {reason}"):
         daemons.wait_for_registration(run, "cpu-static-1", "10.0.0.11", seconds=10, sleep=clock.sleep, clock=clock)
 
@@ -247,7 +247,11 @@ def test_an_invalid_registration_fails_at_once() -> None:
         NodeError, match=r"refuses cpu-static-1: Low socket\*core\*thread count, Low CPUs .*its partition"
     ):
         daemons.wait_for_registration(
-            Programs({"scontrol show node": text}), "cpu-static-1", "10.0.0.11", sleep=clock.sleep, clock=clock
+            Programs({"scontrol --oneliner show node": text}),
+            "cpu-static-1",
+            "10.0.0.11",
+            sleep=clock.sleep,
+            clock=clock,
         )
     assert clock.now == 0
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurm_cluster.model.spec import ClusterSpec
-from slurm_cluster.runtime.node import files, packages, units
+from slurm_cluster.runtime.node import files, node_table, packages, units
 from slurm_cluster.runtime.node.commands import CommandError, Runner
 from slurm_cluster.runtime.node.errors import NodeError
 
@@ -20,7 +20,6 @@ _REGISTRATION_SECONDS = 1800
 _PAUSE = 2
 
 _UNREGISTERED = frozenset({"POWERED_DOWN", "NOT_RESPONDING", "DOWN"})
-_NODE_FIELD = re.compile(r"\b(State|NodeAddr)=(\S+)|\bReason=(.*)$", re.MULTILINE)
 
 
 def wait_for_slurmctld(
@@ -150,21 +149,19 @@ def wait_for_registration(
     """
     start = clock()
     while True:
-        done = run(["scontrol", "show", "node", node_name], check=False, timeout=60)
-        fields: dict[str, str] = {}
-        for key, value, reason in _NODE_FIELD.findall(done.stdout):
-            fields[key or "Reason"] = value or reason
-        states = set(fields.get("State", "UNKNOWN").split("+"))
-        if "INVALID_REG" in states:
+        done = run(["scontrol", "--oneliner", "show", "node", node_name], check=False, timeout=60)
+        found = node_table.parse(done.stdout).get(node_name)
+        reason = found.reason if found else ""
+        if found and found.refused:
             raise NodeError(
-                f"slurmctld refuses {node_name}: {fields.get('Reason', 'no reason given')}: "
+                f"slurmctld refuses {node_name}: {reason or 'no reason given'}: "
                 "its instance type must be the one of its partition"
             )
-        if fields.get("NodeAddr") == address and not states & _UNREGISTERED:
+        if found and found.address == address and not found.flags & _UNREGISTERED:
             return
         if clock() - start > seconds:
             raise NodeError(
-                f"{node_name} does not become registered: state {fields.get('State', 'unknown to slurmctld')}, "
-                f"reason {fields.get('Reason', 'none')}; slurmd: {units.journal(run, SLURMD)}"
+                f"{node_name} does not become registered: state {found.state if found else 'unknown to slurmctld'}, "
+                f"reason {reason or 'none'}; slurmd: {units.journal(run, SLURMD)}"
             )
         sleep(_PAUSE)

@@ -7,7 +7,6 @@ name and by the host name of its machine: slurmctld calls an srun on a worker by
 from __future__ import annotations
 
 import ipaddress
-import re
 import socket
 import time
 from collections.abc import Callable
@@ -18,12 +17,10 @@ from slurm_cluster.runtime.node import dns, hosts, units
 from slurm_cluster.runtime.node.commands import CommandError, Runner
 from slurm_cluster.runtime.node.errors import NodeError
 from slurm_cluster.runtime.node.hosts import Entries
-from slurm_cluster.runtime.node.node_table import without_free_text
+from slurm_cluster.runtime.node.node_table import parse
 
 HEAD_SECONDS = 2.0
 WORKER_SECONDS = 15.0
-
-_FIELD = re.compile(r"\b(NodeName|NodeAddr|NodeHostName)=(\S+)")
 
 
 def own_names() -> tuple[str, ...]:
@@ -38,14 +35,12 @@ def node_table(text: str) -> Entries:
     A node that has not registered has no address yet: its own name stands in that place.
     """
     entries: Entries = {}
-    for line in text.splitlines():
-        found: dict[str, str] = dict(_FIELD.findall(without_free_text(line)))
-        address = found.get("NodeAddr", "")
-        if not _is_address(address):
+    for name, node in parse(text).items():
+        if not _is_address(node.address):
             continue
-        host = found.get("NodeHostName", found["NodeName"])
-        names = dict.fromkeys((host, host.split(".")[0], found["NodeName"]))
-        entries[address] = (*entries.get(address, ()), *names)
+        host = node.host or name
+        names = dict.fromkeys((host, host.split(".")[0], name))
+        entries[node.address] = (*entries.get(node.address, ()), *names)
     return entries
 
 

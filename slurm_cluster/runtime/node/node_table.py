@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from slurm_cluster.model.node_states import BUSY, KEPT_BACK, NOT_SERVING
 from slurm_cluster.runtime.node.commands import CommandError, Runner
 
-_FIELD = re.compile(r"\b(NodeName|NodeHostName|NodeAddr|State)=(\S+)|\bReason=(.*)$")
+_FIELD = re.compile(r"\b(NodeName|NodeHostName|NodeAddr|State)=(\S+)")
+_REASON = re.compile(r"\bReason=(.*)$")
 _FREE_TEXT = re.compile(r" (?:Reason|Comment|Extra)=")
 
 
@@ -68,15 +69,14 @@ def parse(text: str) -> dict[str, NodeState]:
     """Return the nodes by name from ``scontrol --oneliner show nodes``."""
     found: dict[str, NodeState] = {}
     for line in text.splitlines():
-        fields: dict[str, str] = {}
-        for key, value, reason in _FIELD.findall(line):
-            fields[key or "Reason"] = value or reason
+        fields = dict(_FIELD.findall(without_free_text(line)))
+        reason = _REASON.search(line)
         if "NodeName" in fields:
             found[fields["NodeName"]] = NodeState(
                 host=fields.get("NodeHostName", ""),
                 address=fields.get("NodeAddr", ""),
                 state=fields["State"],
-                reason=fields.get("Reason", "").strip(),
+                reason=reason[1].strip() if reason else "",
             )
     return found
 
