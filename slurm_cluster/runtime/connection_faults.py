@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slurm_cluster.model.flows import Flow, Role
-from slurm_cluster.runtime.connections import Connection, End, label, rule_for, tried
+from slurm_cluster.runtime.connections import Connection, End, daemon_of, label, rule_for, tried
 from slurm_cluster.runtime.evidence import HEAD, Evidence
 from slurm_cluster.runtime.fault import Code, Verdict
 
@@ -145,7 +145,7 @@ def _kept(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connectio
 
 def _unserved(evidence: Evidence, found: Sequence[Connection], _: Sequence[Connection]) -> Verdict | None:
     first = found[0]
-    name = "slurmctld" if first.listener == HEAD else "slurmd"
+    name = daemon_of(first.listener)
     if _elsewhere(evidence, first) is not None or not evidence.settled(first.listener):
         return None  # other_ports says it, or its daemon is started last
     if (evidence.fact(first.listener, "slurm") or {}).get("active") == "active":
@@ -165,7 +165,7 @@ def other_ports(evidence: Evidence) -> Iterator[Verdict]:
     for node, item in reversed(refused.items()):
         ports = _elsewhere(evidence, item)
         if ports is not None:
-            yield _other_port(item, "slurmctld" if node == HEAD else "slurmd", ports)
+            yield _other_port(item, daemon_of(node), ports)
 
 
 def _elsewhere(evidence: Evidence, first: Connection) -> list[int] | None:

@@ -141,3 +141,8 @@ def rule_for(flow: Flow, ports: SlurmPorts) -> Rule:
 def label(node: str) -> str:
     """Return what a machine is called in a sentence."""
     return "the head" if node == HEAD else node
+
+
+def daemon_of(node: str) -> str:
+    """Return the daemon of Slurm that a machine runs."""
+    return "slurmctld" if node == HEAD else "slurmd"

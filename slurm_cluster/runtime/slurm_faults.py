@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from slurm_cluster.model.node_states import ASLEEP
-from slurm_cluster.runtime.connections import label
+from slurm_cluster.runtime.connections import daemon_of, label
 from slurm_cluster.runtime.evidence import HEAD, Evidence
 from slurm_cluster.runtime.fault import Code, Verdict
 from slurm_cluster.runtime.host_faults import SPOOL_FULL
@@ -191,9 +191,7 @@ def _config_differs(node: str, sentence: str) -> Verdict:
 def unknown_names(evidence: Evidence) -> Iterator[Verdict]:
     """Yield slurmds that do not start as slurm.conf has no node of the name that they go by."""
     for node in evidence.workers:
-        unit = evidence.fact(node, "slurm")
-        lines = [unit["journal"], *(evidence.fact(node, "log") or ())] if unit and unit["active"] != "active" else []
-        for line in lines:
+        for line in _left_by_daemon(evidence, node):
             if said := _NO_SUCH_NODE.search(line):
                 name = said[1] or "its host name"
                 yield Verdict(
@@ -210,14 +208,20 @@ def unknown_names(evidence: Evidence) -> Iterator[Verdict]:
 def starts(evidence: Evidence) -> Iterator[Verdict]:
     """Yield daemons that do not run because a plugin of theirs, cgroup's above all, does not start."""
     for node in evidence.machines:
-        unit = evidence.fact(node, "slurm")
-        lines = [unit["journal"], *(evidence.fact(node, "log") or ())] if unit and unit["active"] != "active" else []
-        if said := _start_trouble(lines):
-            name = "slurmctld" if node == HEAD else "slurmd"
-            yield _start_failed(node, f"{name} of {label(node)} does not start, a plugin of it fails: {said}.")
+        if said := _start_trouble(_left_by_daemon(evidence, node)):
+            name = f"{daemon_of(node)} of {label(node)}"
+            yield _start_failed(node, f"{name} does not start, a plugin of it fails: {said}.")
     for node, visit in _visits(evidence).items():
         if visit["how"] == "failed" and (said := _start_trouble(visit.get("log", ()))):
             yield _start_failed(node, f"a job does not start on {node}, a plugin fails: {said}.")
+
+
+def _left_by_daemon(evidence: Evidence, node: str) -> list[str]:
+    """Return the last texts that a machine's daemon of Slurm wrote, none if it runs or is not known."""
+    unit = evidence.fact(node, "slurm")
+    if not unit or unit["active"] == "active":
+        return []
+    return [unit["journal"], *(evidence.fact(node, "log") or ())]
 
 
 def _start_trouble(texts: Iterable[str]) -> str:
