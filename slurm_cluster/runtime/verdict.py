@@ -153,8 +153,7 @@ def _explained(verdict: Verdict, found: list[Verdict]) -> bool:
 
 def diagnose(evidence: Evidence) -> Verdict:
     """Return the most fundamental of ``findings``, or that the cause is unknown."""
-    evidence = readable(evidence)
-    return next(iter(findings(evidence)), None) or _unknown(evidence)
+    return next(iter(findings(evidence)), None) or _unknown(readable(evidence))
 
 
 def _unknown(evidence: Evidence) -> Verdict:
