@@ -15,3 +15,6 @@ KEPT_BACK = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "RESERVED"})
 
 ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "FUTURE"})
 """Power saving has it switched off, or it does not exist yet."""
+
+NEVER_SEEN = frozenset({"UNKNOWN", "FUTURE", "DOWN", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_UP"})
+"""It may never have registered."""

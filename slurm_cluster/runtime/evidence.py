@@ -12,13 +12,11 @@ from typing import Any, Self
 
 from slurm_cluster.model.flows import PortRange, Role, SlurmPorts
 from slurm_cluster.model.node_files import FAILURE_PREFIX, READY_LINE
+from slurm_cluster.model.node_states import NEVER_SEEN
 
 HEAD = "head"
 UNANSWERED = "unanswered"
 """Only member of the answer to a probe call that brought none; its value says why."""
-
-_NEVER_SEEN = frozenset({"UNKNOWN", "FUTURE", "DOWN", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_UP"})
-"""States of a node that may never have registered."""
 
 Answer = Mapping[str, Any]
 
@@ -95,7 +93,7 @@ class Evidence:
         # it does not say, but its slurmd has registered once, if not since slurmctld was started
         row = (self.fact(HEAD, "nodes") or {}).get(node) or {}
         state = row.get("state", "")
-        return bool(row.get("version") or (state and not _NEVER_SEEN & set(state.split("+"))))
+        return bool(row.get("version") or (state and not NEVER_SEEN & set(state.split("+"))))
 
     def addresses(self, node: str) -> tuple[str, ...]:
         """Return the addresses of a machine as far as known, the one it uses towards the others first."""
