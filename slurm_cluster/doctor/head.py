@@ -94,15 +94,13 @@ class Head:
     def facts(self) -> dict[str, Any]:
         """Return everything that needs no other machine but those that slurmctld itself asks."""
         run = self._run
-        paths = [self.setting("StateSaveLocation") or _STATE_DIRECTORY, "/tmp", "/var/log", "/"]  # noqa: S108 - a look
+        own = self.setting("StateSaveLocation") or _STATE_DIRECTORY
         asked: dict[str, Callable[[], Any]] = {
             "hostname": socket.gethostname,
             "addresses": host_facts.addresses,
             "time": time.time,
             "status": probe_facts.status,
-            "disks": lambda: host_facts.disks(paths),
-            "hung": host_facts.hung,
-            "read_only": lambda: host_facts.read_only(paths),
+            **host_facts.of_file_systems(host_facts.written(own)),
             "munge": lambda: slurm_facts.daemon(run, "munge", process="munged"),
             "slurm": lambda: slurm_facts.daemon(run, "slurmctld", log=self.setting("SlurmctldLogFile")),
             "listening": lambda: host_facts.listening("slurmctld"),

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import socket
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from slurm_cluster.doctor import answers
@@ -49,16 +49,14 @@ def examine(request: Mapping[str, str], run: Runner) -> dict[str, Any]:
     listen, watch = (_numbers(request[name]) for name in ("DOCTOR_LISTEN", "DOCTOR_WATCH"))
     targets = [probe_connections.target(text) for text in request["DOCTOR_CONNECT"].split()]
     spool = request.get("DOCTOR_SPOOL") or SPOOL
-    paths = [path for path in dict.fromkeys((spool, "/tmp", "/var/log", "/")) if os.path.exists(path)]  # noqa: S108, PTH110 - a look
+    paths = [path for path in host_facts.written(spool) if Path(path).exists()]
     facts: dict[str, Callable[[], Any]] = {
         "hostname": socket.gethostname,
         "address": lambda: host_facts.address_towards(head),
         "addresses": host_facts.addresses,
         "status": probe_facts.status,
         "release": lambda: run(["slurmd", "-V"], timeout=FACT_SECONDS).stdout.strip(),
-        "disks": lambda: host_facts.disks(paths),
-        "hung": host_facts.hung,
-        "read_only": lambda: host_facts.read_only(paths),
+        **host_facts.of_file_systems(paths),
         "configuration": lambda: slurm_facts.configuration(run, reference),
         "ssm_agent": lambda: probe_facts.ssm_agent(run),
     }

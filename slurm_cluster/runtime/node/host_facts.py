@@ -10,7 +10,7 @@ import socket
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,16 @@ def mount_of(path: str, among: Iterable[Mount]) -> Mount | None:
     """Return the mount that a path lies on, without touching it."""
     over = [item for item in among if path == item.point or path.startswith(f"{item.point.rstrip('/')}/")]
     return max(over, key=lambda item: len(item.point), default=None)
+
+
+def written(own: str) -> list[str]:
+    """Return paths that must take writes: where Slurm keeps its own files, and what any machine writes to."""
+    return list(dict.fromkeys((own, "/tmp", "/var/log", "/")))  # noqa: S108 - it is looked at, nothing is put there
+
+
+def of_file_systems(paths: Sequence[str]) -> dict[str, Callable[[], Any]]:
+    """Return the facts about room, mounts that hang and mounts that take no writes, to be gathered."""
+    return {"disks": lambda: disks(paths), "hung": hung, "read_only": lambda: read_only(paths)}
 
 
 def read_only(paths: Sequence[str]) -> list[dict[str, str]]:
@@ -223,14 +233,13 @@ def free_ports(inside: PortRange, *, enough: int = ENOUGH_PORTS) -> dict[str, An
 
 def listening(name: str, proc: Path = Path("/proc")) -> list[int]:
     """Return the TCP ports on which processes of that name listen; those in containers are another machine's."""
-    inodes = set()
-    for link in proc.glob("[0-9]*/fd/*"):
+    here, inodes = (proc / "self/ns/pid").readlink(), set[str]()
+    for process in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
-            process = link.parents[1]
             # Debian's programs have a name of their own behind the usual one
             known = (process / "comm").read_text().strip() in (name, f"{name}-wlm")
-            if known and (process / "ns/pid").readlink() == (proc / "self/ns/pid").readlink():
-                inodes |= set(_SOCKET.findall(str(link.readlink())))
+            if known and (process / "ns/pid").readlink() == here:
+                inodes |= _sockets(process)
     ports = set()
     for table in ("tcp", "tcp6"):
         for line in (proc / "self/net" / table).read_text().splitlines()[1:]:
@@ -238,6 +247,15 @@ def listening(name: str, proc: Path = Path("/proc")) -> list[int]:
             if words[3] == _LISTENING and words[9] in inodes:
                 ports.add(int(words[1].rpartition(":")[2], 16))
     return sorted(ports)
+
+
+def _sockets(process: Path) -> set[str]:
+    """Return the inodes of a process's sockets; it may close files meanwhile."""
+    found: set[str] = set()
+    for link in (process / "fd").iterdir():
+        with contextlib.suppress(OSError):
+            found |= set(_SOCKET.findall(str(link.readlink())))
+    return found
 
 
 def answers_ping(host: str, *, seconds: float = 2) -> bool:

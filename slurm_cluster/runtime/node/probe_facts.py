@@ -60,7 +60,6 @@ def all_of(run: Runner, who: NodeIdentity) -> dict[str, Callable[[], Any]]:
     head = who.role is Role.HEAD
     daemon = "slurmctld" if head else "slurmd"
     own = STATE_VOLUME_DIR if head else SLURMD_SPOOL_DIR
-    written = [str(own), "/tmp", "/var/log", "/"]  # noqa: S108 - a look
     facts: dict[str, Callable[[], Any]] = {
         "node": lambda: who.node_name or who.role.value,
         "hostname": socket.gethostname,
@@ -68,9 +67,7 @@ def all_of(run: Runner, who: NodeIdentity) -> dict[str, Callable[[], Any]]:
         "time": time.time,
         "clock": lambda: run(["timedatectl", "show", "--property=NTPSynchronized"], timeout=_SECONDS).stdout.strip(),
         "status": status,
-        "disks": lambda: host_facts.disks(written),
-        "hung": host_facts.hung,
-        "read_only": lambda: host_facts.read_only(written),
+        **host_facts.of_file_systems(host_facts.written(str(own))),
         "munge": lambda: unit(run, "munge.service"),
         "slurm": lambda: unit(run, f"{daemon}.service"),
         "release": lambda: run([daemon, "-V"], timeout=_SECONDS).stdout.strip(),
