@@ -5,9 +5,10 @@ from __future__ import annotations
 from slurm_cluster.runtime.verdict import Code
 from tests.rehearsal import breakage_scripts as script
 from tests.rehearsal.breakage import (
+    Breakage,
     bootstrap_fails,
-    bootstrap_refuses,
-    bootstrapping,
+    bootstrap_waits,
+    emptied,
     lacking,
     nested,
     overcome,
@@ -23,25 +24,28 @@ def _watch(*faults: Fault) -> Round:
     return Round(faults=faults, asked=Asked.WATCH)
 
 
-def _step_fails(step: str, node: str, break_it: str, mend_it: str, words: str) -> Fault:
+def _step_fails(step: str, node: str, breakage: Breakage, words: str) -> Fault:
     return Fault(
         name=f"bootstrap fails at {step}",
-        broken=bootstrap_fails(node, break_it, mend_it),
+        broken=bootstrap_fails(node, breakage),
         code=Code.BOOTSTRAP_FAILED,
         node=node,
         words=f"failed in step {step}: {words}",
     )
 
 
+def _step_breaks(step: str, node: str, broken: tuple[str, str], words: str) -> Fault:
+    """Scripts on the node break and mend it."""
+    return _step_fails(step, node, scripts(node, *broken), words)
+
+
 def _step_refuses(step: str, parameter: str, words: str) -> Fault:
     """A fault of the head alone; it is the last one of its round, as it would bear on others that bootstrap."""
-    return Fault(
-        name=f"bootstrap fails at {step}",
-        broken=bootstrap_refuses(HEAD, parameter),
-        code=Code.BOOTSTRAP_FAILED,
-        node=HEAD,
-        words=f"failed in step {step}: {words}",
-    )
+    return _step_fails(step, HEAD, emptied(parameter), words)
+
+
+def _waits(name: str, node: str, breakage: Breakage, words: str) -> Fault:
+    return Fault(name=name, broken=bootstrap_waits(node, breakage), code=Code.BOOTSTRAP_WAITS, node=node, words=words)
 
 
 ROUNDS = (
@@ -55,7 +59,7 @@ ROUNDS = (
         ),
         Fault(
             name="SSM agent lost after a failure that was overcome",
-            broken=nested(overcome(bootstrap_fails(SECOND, *script.NO_MUNGE)), without_agent(SECOND)),
+            broken=nested(overcome(bootstrap_fails(SECOND, scripts(SECOND, *script.NO_MUNGE))), without_agent(SECOND)),
             code=Code.AGENT_NEVER_ONLINE,
             node=SECOND,
             words="is ConnectionLost now",
@@ -69,44 +73,19 @@ ROUNDS = (
         ),
     ),
     _watch(
-        Fault(
-            name="apt lock held",
-            broken=nested(scripts(FIRST, script.APT_LOCKED, script.APT_FREE), bootstrapping(FIRST)),
-            code=Code.BOOTSTRAP_WAITS,
-            node=FIRST,
-            words="held by process",
-        ),
-        Fault(
-            name="package mirror down",
-            broken=nested(scripts(SECOND, script.MISSING_PACKAGE, script.PACKAGE_AGAIN), bootstrapping(SECOND)),
-            code=Code.BOOTSTRAP_WAITS,
-            node=SECOND,
-            words="deb.debian.org",
+        _waits("apt lock held", FIRST, scripts(FIRST, script.APT_LOCKED, script.APT_FREE), "held by process"),
+        _waits(
+            "package mirror down",
+            SECOND,
+            scripts(SECOND, script.MISSING_PACKAGE, script.PACKAGE_AGAIN),
+            "deb.debian.org",
         ),
     ),
+    _watch(_waits("role lacks its statement on parameters", FIRST, lacking("ssm:GetParameter"), "AccessDenied")),
     _watch(
-        Fault(
-            name="role lacks its statement on parameters",
-            broken=nested(
-                scripts(FIRST, "true", script.BOOTSTRAP_AGAIN), lacking("ssm:GetParameter"), bootstrapping(FIRST)
-            ),
-            code=Code.BOOTSTRAP_WAITS,
-            node=FIRST,
-            words="AccessDenied",
-        ),
-    ),
-    _watch(
-        Fault(
-            name="secret of the munge key unreadable",
-            broken=nested(
-                scripts(FIRST, "true", script.BOOTSTRAP_AGAIN),
-                lacking("secretsmanager:GetSecretValue"),
-                bootstrapping(FIRST),
-            ),
-            code=Code.BOOTSTRAP_WAITS,
-            node=FIRST,
-            words="read secret arn:",
-        ),
+        _waits(
+            "secret of the munge key unreadable", FIRST, lacking("secretsmanager:GetSecretValue"), "read secret arn:"
+        )
     ),
     _watch(
         Fault(
@@ -140,21 +119,21 @@ ROUNDS = (
         ),
     ),
     _watch(
-        _step_fails("units", FIRST, *script.NO_UNIT, "[Errno 21] Is a directory"),
-        _step_fails("agent", SECOND, *script.NO_AGENT, "systemctl start amazon-ssm-agent.service"),
-        _step_fails("users", THIRD, *script.OTHER_USER_ID, "the job user"),
+        _step_breaks("units", FIRST, script.NO_UNIT, "[Errno 21] Is a directory"),
+        _step_breaks("agent", SECOND, script.NO_AGENT, "systemctl start amazon-ssm-agent.service"),
+        _step_breaks("users", THIRD, script.OTHER_USER_ID, "the job user"),
         _step_refuses("bundle", "bundle", "BundleSpec has []"),
     ),
     _watch(
-        _step_fails("packages", FIRST, *script.READ_ONLY_PACKAGES, "apt-mark hold"),
-        _step_fails("metadata-guard", SECOND, *script.NO_RULES, ""),
-        _step_fails("munge", THIRD, *script.NO_MUNGE, "munge.service does not start"),
+        _step_breaks("packages", FIRST, script.READ_ONLY_PACKAGES, "apt-mark hold"),
+        _step_breaks("metadata-guard", SECOND, script.NO_RULES, ""),
+        _step_breaks("munge", THIRD, script.NO_MUNGE, "munge.service does not start"),
         _step_refuses("cluster", "cluster", "ClusterSpec has []"),
     ),
     _watch(
-        _step_fails("names", FIRST, *script.NO_CLOUD_INIT_FILE, "[Errno 21] Is a directory"),
-        _step_fails("head", SECOND, *script.OTHER_RELEASE, "this worker has Slurm 22.05.8"),
-        _step_fails("slurmd", THIRD, *script.NO_DEFAULTS, "[Errno 21] Is a directory"),
+        _step_breaks("names", FIRST, script.NO_CLOUD_INIT_FILE, "[Errno 21] Is a directory"),
+        _step_breaks("head", SECOND, script.OTHER_RELEASE, "this worker has Slurm 22.05.8"),
+        _step_breaks("slurmd", THIRD, script.NO_DEFAULTS, "[Errno 21] Is a directory"),
         _step_refuses("slurmctld", "partitions/cpu", "PartitionSpec has []"),
     ),
     _watch(
@@ -169,7 +148,7 @@ ROUNDS = (
             node=FIRST,
             words="step user-data:install: ",
         ),
-        _step_fails("state-volume", HEAD, *script.OTHER_CLUSTERS_VOLUME, "the state volume"),
+        _step_breaks("state-volume", HEAD, script.OTHER_CLUSTERS_VOLUME, "the state volume"),
     ),
     _watch(
         Fault(

@@ -12,7 +12,7 @@ from typing import Any
 from slurm_cluster.model.flows import SlurmPorts, cluster_flows
 from slurm_cluster.model.node_files import NODE_TAG
 from slurm_cluster.rehearsal.session import Rehearsal
-from tests.rehearsal.breakage_scripts import BOOTSTRAP_AGAIN, DATA_SOURCE_AGAIN, NO_DATA_SOURCE
+from tests.rehearsal.breakage_scripts import DATA_SOURCE_AGAIN, NO_DATA_SOURCE
 from tests.rehearsal.closing import closed
 from tests.rehearsal.cluster_user import ClusterUser, wait_until
 from tests.rehearsal.role_probes import Role, lacking_one_statement, listed, roles_of
@@ -133,60 +133,39 @@ def without_agent(node: str) -> Breakage:
     return broken
 
 
-def bootstrapping(node: str) -> Breakage:
-    """Bootstrap runs again and meets a trouble; afterwards it runs once more, and succeeds."""
+def bootstrap_waits(node: str, breakage: Breakage) -> Breakage:
+    """Bootstrap runs again, meets a trouble and goes on trying; afterwards once more, and succeeds."""
+    return _bootstrapping(node, breakage, '"trouble"', "meets a trouble")
+
+
+def bootstrap_fails(node: str, breakage: Breakage) -> Breakage:
+    """Bootstrap runs again and fails; afterwards once more, and succeeds."""
+    return _bootstrapping(node, breakage, '"state": "failed"', "fails")
+
+
+def _bootstrapping(node: str, breakage: Breakage, sign: str, what: str) -> Breakage:
+    """Bootstrap runs again around a breakage until its status has a sign; after that is mended it runs once more."""
 
     @contextmanager
-    def broken(bench: Bench) -> Iterator[None]:
+    def running(bench: Bench) -> Iterator[None]:
         bench.root(node, "systemctl restart --no-block slurm-cluster-bootstrap")
         try:
             wait_until(
-                lambda: "trouble" in bench.root(node, "cat /var/lib/slurm-cluster/status.json"),
+                lambda: sign in bench.root(node, "cat /var/lib/slurm-cluster/status.json"),
                 seconds=_TROUBLE_SECONDS,
-                what=f"bootstrap of {node} meets a trouble",
+                what=f"bootstrap of {node} {what}",
             )
             yield
         finally:
-            # it still waits for what is mended around this block, and only a new one starts at once
+            # it may still wait for what is mended around this block, and only a new one starts at once
             bench.root(node, "systemctl stop slurm-cluster-bootstrap")
 
-    return broken
+    return nested(scripts(node, "true", "systemctl restart slurm-cluster-bootstrap"), breakage, running)
 
 
-def bootstrap_fails(node: str, break_it: str, mend_it: str) -> Breakage:
-    """Bootstrap runs again and fails; afterwards once more, and succeeds.
+def emptied(parameter: str) -> Breakage:
+    """A parameter of the cluster holds an empty object; it bears on no node that does not bootstrap."""
 
-    Args:
-        node: where.
-        break_it: script that keeps it from succeeding.
-        mend_it: script that undoes it.
-    """
-    return nested(scripts(node, "true", BOOTSTRAP_AGAIN), scripts(node, break_it, mend_it), _failing(node))
-
-
-def bootstrap_refuses(node: str, parameter: str) -> Breakage:
-    """The same where a parameter of the cluster holds an empty object; it bears on no node that does not bootstrap."""
-    return nested(scripts(node, "true", BOOTSTRAP_AGAIN), _emptied(parameter), _failing(node))
-
-
-def _failing(node: str) -> Breakage:
-    @contextmanager
-    def broken(bench: Bench) -> Iterator[None]:
-        bench.root(node, "systemctl restart --no-block slurm-cluster-bootstrap")
-        try:
-            wait_until(
-                lambda: '"state": "failed"' in bench.root(node, "cat /var/lib/slurm-cluster/status.json"),
-                seconds=_TROUBLE_SECONDS,
-                what=f"bootstrap of {node} fails",
-            )
-            yield
-        finally:
-            bench.root(node, "systemctl stop slurm-cluster-bootstrap")
-
-    return broken
-
-
-def _emptied(parameter: str) -> Breakage:
     @contextmanager
     def broken(bench: Bench) -> Iterator[None]:
         path = json.loads(bench.root("head", "cat /etc/slurm-cluster/node.json"))["parameter_path"]

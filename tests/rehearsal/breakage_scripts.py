@@ -88,8 +88,7 @@ MISSING_PACKAGE = """\
 cp -p /var/lib/dpkg/status /root/dpkg-status
 sed -i '/^Package: dbus$/,/^$/s/^Status: .*/Status: deinstall ok config-files/' /var/lib/dpkg/status
 """
-BOOTSTRAP_AGAIN = "systemctl restart slurm-cluster-bootstrap"
-PACKAGE_AGAIN = f"mv /root/dpkg-status /var/lib/dpkg/status; {BOOTSTRAP_AGAIN}"
+PACKAGE_AGAIN = "mv /root/dpkg-status /var/lib/dpkg/status"
 APT_LOCKED = f"""\
 {MISSING_PACKAGE}
 systemd-run --quiet --unit=holder python3 -c '
@@ -115,6 +114,7 @@ def does_not_start(unit: str) -> tuple[str, str]:
     return (
         f"mkdir -p {_UNITS}/{unit}.service.d\nprintf '[Service]\\nExecStartPre=/bin/false\\n' > {drop_in}\n"
         f"systemctl daemon-reload\nsystemctl stop {unit}",
+        # a unit that was not asked for since has not failed, and has nothing to be reset
         f"rm {drop_in}\nsystemctl daemon-reload\nsystemctl reset-failed {unit} || true",
     )
 
