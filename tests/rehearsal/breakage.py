@@ -12,6 +12,7 @@ from typing import Any
 from slurm_cluster.model.flows import SlurmPorts, cluster_flows
 from slurm_cluster.model.node_files import NODE_TAG
 from slurm_cluster.rehearsal.session import Rehearsal
+from slurm_cluster.runtime.node.units import BOOTSTRAP
 from tests.rehearsal.breakage_scripts import DATA_SOURCE_AGAIN, NO_DATA_SOURCE
 from tests.rehearsal.closing import closed
 from tests.rehearsal.cluster_user import ClusterUser, wait_until
@@ -145,10 +146,12 @@ def bootstrap_fails(node: str, breakage: Breakage) -> Breakage:
 
 def _bootstrapping(node: str, breakage: Breakage, sign: str, what: str) -> Breakage:
     """Bootstrap runs again around a breakage until its status has a sign; after that is mended it runs once more."""
+    # systemd would not start it for a sixth time in ten seconds, as machines that are fast come to
+    restart = f"systemctl reset-failed {BOOTSTRAP}; systemctl restart {BOOTSTRAP}"
 
     @contextmanager
     def running(bench: Bench) -> Iterator[None]:
-        bench.root(node, "systemctl restart --no-block slurm-cluster-bootstrap")
+        bench.root(node, f"{restart} --no-block")
         try:
             wait_until(
                 lambda: sign in bench.root(node, "cat /var/lib/slurm-cluster/status.json"),
@@ -158,9 +161,9 @@ def _bootstrapping(node: str, breakage: Breakage, sign: str, what: str) -> Break
             yield
         finally:
             # it may still wait for what is mended around this block, and only a new one starts at once
-            bench.root(node, "systemctl stop slurm-cluster-bootstrap")
+            bench.root(node, f"systemctl stop {BOOTSTRAP}")
 
-    return nested(scripts(node, "true", "systemctl restart slurm-cluster-bootstrap"), breakage, running)
+    return nested(scripts(node, "true", restart), breakage, running)
 
 
 def emptied(parameter: str) -> Breakage:
